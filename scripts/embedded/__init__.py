@@ -1,0 +1,1 @@
+"""Makes the embedded draft/target pair: texts, tokenizer, training, distillation, export."""

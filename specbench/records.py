@@ -1,0 +1,159 @@
+"""Frozen records that every floor shares: what was run, and what one generation gave."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+Censor = Literal["", "eos", "context"]
+FinishReason = Literal["eos", "length", "context", ""]
+Status = Literal["ok", "partial", "oom", "error", "refused"]
+Law = Literal["context", "start"]
+
+CELL_KEYS = (
+    "draft",
+    "gamma",
+    "temperature",
+    "top_k",
+    "top_p",
+    "batch_size",
+    "context_length",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """The law that both models follow: temperature, then top-k, then top-p."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    """0 is off."""
+    top_p: float = 1.0
+    """1 is off."""
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the law is one-hot at the highest logit (lowest id on a tie)."""
+        return self.temperature == 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The keys of one measured cell; `draft` is the label of the block, also at gamma 0."""
+
+    draft: str
+    gamma: int
+    sampling: Sampling
+    batch_size: int = 1
+    context_length: int | None = None
+
+    def keys(self) -> dict[str, str | int | float | None]:
+        """The keys by column name, in the order of `CELL_KEYS`."""
+        return {
+            "draft": self.draft,
+            "gamma": self.gamma,
+            "temperature": float(self.sampling.temperature),
+            "top_k": self.sampling.top_k,
+            "top_p": float(self.sampling.top_p),
+            "batch_size": self.batch_size,
+            "context_length": self.context_length,
+        }
+
+    @property
+    def id(self) -> str:
+        """First 12 hex digits of the SHA-256 of the canonical JSON of the keys."""
+        text = json.dumps(self.keys(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt as it goes to the models."""
+
+    prompt_id: str
+    category: str
+    text: str
+    """What was encoded: the raw prompt or the rendered chat template."""
+    token_ids: tuple[int, ...]
+    messages: tuple[dict[str, str], ...] = ()
+    """The chat messages, empty for a raw prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """One draft phase, one target pass, one accept decision, for one row."""
+
+    drafted_ids: tuple[int, ...]
+    num_accepted: int
+    """Drafts kept, as decided, before any clipping."""
+    emitted_ids: tuple[int, ...]
+    """As decided: kept drafts and the correction or bonus, if there was one."""
+    num_delivered: int
+    """How many of `emitted_ids` were kept in the output."""
+    censor: Censor = ""
+    draft_s: float = 0.0
+    verify_s: float = 0.0
+    other_s: float = 0.0
+    rows: int = 1
+    """Rows of the batch that were live in this cycle."""
+
+    @property
+    def gamma(self) -> int:
+        """Tokens drafted in this cycle."""
+        return len(self.drafted_ids)
+
+    @property
+    def num_tested(self) -> int:
+        """Drafted positions whose accept decision was taken."""
+        if self.censor == "eos":
+            return self.num_accepted
+        return min(self.num_accepted + 1, self.gamma)
+
+    @property
+    def full_accept(self) -> bool:
+        """All drafts kept (a cycle with no draft is none)."""
+        return self.gamma > 0 and self.num_accepted == self.gamma
+
+    @property
+    def censored(self) -> bool:
+        """Whether `num_censored` counts this cycle."""
+        return self.censor != ""
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of the cycle."""
+        return self.draft_s + self.verify_s + self.other_s
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What one prompt gave in one cell: text, cycles and times, or the reason why not."""
+
+    prompt_id: str
+    repeat: int
+    prompt_token_ids: tuple[int, ...]
+    status: Status = "ok"
+    reason: str = ""
+    finish_reason: FinishReason = ""
+    token_ids: tuple[int, ...] = ()
+    """Delivered tokens."""
+    cycles: tuple[Cycle, ...] = ()
+    prefill_s: float = math.nan
+    """Time before the first cycle: prompt passes of both models, index building."""
+    cpu_s: float = math.nan
+    """Process CPU time of the decode phase, shared among the rows of the batch."""
+    peak_memory_mb: float = math.nan
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def live_s(self) -> float:
+        """Time in which the row took part in cycles."""
+        return math.fsum(c.seconds for c in self.cycles)
+
+    @property
+    def share_s(self) -> float:
+        """Cycle time divided among the live rows; sums to wall time over a batch."""
+        return math.fsum(c.seconds / c.rows for c in self.cycles)

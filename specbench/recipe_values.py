@@ -1,0 +1,149 @@
+"""Checked values of a recipe: numbers in a range, lists of them, and faults that name a key."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterable
+from typing import NoReturn, TypeVar
+
+from pydantic import BeforeValidator, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+T = TypeVar("T")
+
+
+def fault(text: str) -> PydanticCustomError:
+    """One fault of the value at hand, to be raised inside a validator."""
+    return PydanticCustomError("fault", "{text}", {"text": text})
+
+
+def faults(found: Iterable[tuple[tuple[str | int, ...], str]], given: object) -> ValidationError:
+    """Several faults as one error; each is a key path below the value, and a message."""
+    details = [InitErrorDetails(type=fault(text), loc=loc, input=given) for loc, text in found]
+    return ValidationError.from_exception_data("recipe", details)
+
+
+def did_you_mean(word: str, known: Iterable[str], *, otherwise: str = "") -> str:
+    """The end of a message about an unknown word: the nearest known one, or all of them."""
+    known = sorted(known)
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    if near:
+        return f"; did you mean {near[0]}?"
+    return otherwise or (f" (allowed: {', '.join(known)})" if known else "")
+
+
+def quoted(value: object) -> str:
+    """A value as a message shows it: text in double quotes, the rest as YAML would have it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else "null" if value is None else str(value)
+
+
+class Range:
+    """Numbers from `low` (or above it, if `above`) to `high`; `text` names the range."""
+
+    def __init__(
+        self,
+        low: float,
+        high: float = math.inf,
+        *,
+        whole: bool = True,
+        above: bool = False,
+        below: bool = False,
+    ) -> None:
+        self.low, self.high, self.whole = low, high, whole
+        self.above, self.below = above, below
+
+    @property
+    def text(self) -> str:
+        """The range in words."""
+        low = f"{'above' if self.above else 'at least'} {self.low}"
+        if self.high == math.inf:
+            return low
+        return f"{low}, {'below' if self.below else 'at most'} {self.high}"
+
+    def number(self, value: object) -> float:
+        """The value as a number of this range, or a fault that says what is allowed."""
+        number = self._parse(value)
+        if number < self.low or (self.above and number == self.low):
+            self._refuse(value, f"is {'not above' if self.above else 'below'} {self.low}")
+        if number > self.high or (self.below and number == self.high):
+            self._refuse(value, f"is {'not below' if self.below else 'above'} {self.high}")
+        return number
+
+    def _parse(self, value: object) -> float:
+        kind = "a whole number" if self.whole else "a number"
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            self._refuse(value, f"is not {kind}")
+        try:
+            number = int(value) if isinstance(value, int | str) and self.whole else float(value)
+        except (ValueError, OverflowError):
+            self._refuse(value, f"is not {kind}")
+        if not math.isfinite(number):
+            self._refuse(value, "is not a finite number")
+        if self.whole and number != int(number):
+            self._refuse(value, f"is not {kind}")
+        # Adding zero turns -0.0 into 0.0, so that both are one cell.
+        return int(number) if self.whole else number + 0.0
+
+    def _refuse(self, value: object, why: str) -> NoReturn:
+        shown = value if isinstance(value, str) and _numeric(value) else quoted(value)
+        raise fault(f"{shown} {why} (allowed: {self.text})")
+
+
+def _numeric(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def number(bounds: Range) -> BeforeValidator:
+    """A validator for one number; None passes, so that optional fields can use it."""
+    return BeforeValidator(lambda value: None if value is None else bounds.number(value))
+
+
+def numbers(bounds: Range) -> BeforeValidator:
+    """A validator for a list of numbers: a number, a list, or text such as `0,0.7,1`."""
+
+    def check(value: object) -> object:
+        return None if value is None else unique(bounds.number(item) for item in items(value))
+
+    return BeforeValidator(check)
+
+
+def items(value: object) -> list[object]:
+    """The items of a list, of comma-separated text, or of lists of such text."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",")]
+    if isinstance(value, list | tuple):
+        if not value:
+            raise fault("the list is empty")
+        return [part for item in value for part in items(item)]
+    return [value]
+
+
+def unique(values: Iterable[T]) -> tuple[T, ...]:
+    """The values in order, duplicates once; numbers compare as numbers."""
+    return tuple(dict.fromkeys(values))
+
+
+def words(value: object) -> object:
+    """A list of names from a list or from comma-separated text."""
+    if value is None or value == "" or value in ([], ()):
+        return ()
+    return unique(str(item) for item in items(value))
+
+
+def choice(known: Iterable[str]) -> Callable[[object], object]:
+    """A validator for a word from a closed list; None passes."""
+    allowed = tuple(known)
+
+    def check(value: object) -> object:
+        if value is None or value in allowed:
+            return value
+        raise fault(f"{quoted(value)} is not known{did_you_mean(str(value), allowed)}")
+
+    return check

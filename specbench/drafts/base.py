@@ -1,0 +1,64 @@
+"""The protocol of a draft: how any kind proposes tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from specbench.lm import CausalLM
+from specbench.records import Law, Sampling
+from specbench.state import TextState
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Drafted tokens; they also stand in the text state, behind the text."""
+
+    tokens: Tensor
+    """(rows, γ) ids."""
+    law: Tensor | None = None
+    """(rows, γ, V) float64, the very tensor that was drawn from; None: one-hot."""
+    counts: tuple[int, ...] | None = None
+    """How many of a row's tokens are real; None means all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a draft may use: the target it drafts for, and how models are loaded."""
+
+    target: CausalLM
+    tokenizer: Any
+    device: torch.device
+    dtype: str | None = None
+    """The draft's dtype, where one was asked for."""
+    trust_remote_code: bool = False
+
+
+class Draft(Protocol):
+    """One draft kind. Lives for a block; `start` begins a batch."""
+
+    law: Law
+    """`context` if q depends on the text alone, `start` if also on where the cycle began."""
+    context: int
+    """Tokens that it can see at most."""
+    vocab_size: int
+    """Ids that it can draft are below this."""
+    dtype: str
+
+    def start(self, state: TextState, sampling: Sampling, capacity: int) -> None:
+        """Prepare for a batch: all that happens once before its first cycle (timed as prefill)."""
+
+    def propose(self, gamma: int, state: TextState, uniforms: Tensor) -> Proposal:
+        """Draft γ tokens per live row from uniforms (rows, γ) and put them behind the text."""
+
+    def commit(self, kept: list[int], state: TextState) -> None:
+        """Learn how many drafted tokens of each row were kept; the state holds the new text."""
+
+    def keep_rows(self, index: Tensor, rows: list[int]) -> None:
+        """Keep only some rows of the batch, moved to the front."""
+
+    def problem(self) -> str | None:
+        """Why what was just generated does not count, if so; read after a generation."""

@@ -1,0 +1,95 @@
+"""`hf`: any causal LM with the target's vocabulary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specbench import loading
+from specbench.drafts.base import Context, Proposal
+from specbench.drafts.pairing import check_vocabularies
+from specbench.lm import CausalLM, Session
+from specbench.records import Law, Sampling
+from specbench.sampling import draw, first_max, law
+from specbench.state import TextState
+
+
+class HfDraft:
+    """A model that drafts token by token from its own KV state."""
+
+    law: Law = "context"
+
+    def __init__(self, lm: CausalLM, target_vocab: int) -> None:
+        self.lm = lm
+        self.context = lm.context
+        self.vocab_size = lm.vocab_size
+        self.dtype = str(lm.dtype).removeprefix("torch.")
+        self._target_vocab = target_vocab
+        self._session: Session
+        self._sampling = Sampling()
+        self._known: list[int] = []
+        """Positions of each row whose KV entry is that of the text."""
+
+    @classmethod
+    def open(cls, ref: str, options: dict[str, Any], label: str, context: Context) -> HfDraft:
+        """Load the model and refuse another vocabulary, before anything is measured."""
+        source = loading.resolve(ref, "--draft")
+        tokenizer = loading.load_tokenizer(source, trust_remote_code=context.trust_remote_code)
+        check_vocabularies(context.tokenizer, tokenizer, context.target.label, label)
+        model = loading.load_model(
+            source,
+            device=context.device,
+            dtype=context.dtype,
+            trust_remote_code=context.trust_remote_code,
+        )
+        return cls(CausalLM(model, label), context.target.vocab_size)
+
+    def start(self, state: TextState, sampling: Sampling, capacity: int) -> None:
+        """Feed the prompt without its last token."""
+        self._sampling = sampling
+        self._session = self.lm.session(state.rows, capacity)
+        self._session.limit_ids = self.vocab_size < self._target_vocab
+        self._session.prefill(state.tokens, state.longest - 1)
+        self._known = [n - 1 for n in state.lengths]
+
+    def propose(self, gamma: int, state: TextState, uniforms: Tensor) -> Proposal:
+        """Feed what the text has gained (two tokens after a full accept), then one by one."""
+        width = max(n - k for n, k in zip(state.lengths, self._known, strict=True))
+        laws: Tensor | None = None
+        ids = []
+        for step in range(gamma):
+            start = state.at(step - width)
+            logits = self._session.feed(state.tokens, start, width, state.longest + step, keep=1)
+            token, q = self._choose(logits[:, 0], uniforms[:, step])
+            if q is not None:
+                if laws is None:
+                    laws = q.new_zeros(q.shape[0], gamma, self._target_vocab)
+                laws[:, step, : q.shape[-1]] = q
+            state.put(step, token)
+            ids.append(token)
+            width = 1
+        self._known = [n + gamma - 1 for n in state.lengths]
+        return Proposal(torch.stack(ids, dim=1), laws)
+
+    def _choose(self, logits: Tensor, u: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The next token and its law (None if greedy); ids above the target's table have q = 0."""
+        logits = logits[:, : self._target_vocab]
+        if self._sampling.greedy:
+            return first_max(logits)[1], None
+        q = law(logits, self._sampling)
+        return draw(q, u), q
+
+    def commit(self, kept: list[int], state: TextState) -> None:
+        """Rejected entries are overwritten when their positions are fed again."""
+        self._known = [min(k, n - 1) for k, n in zip(self._known, state.lengths, strict=True)]
+
+    def keep_rows(self, index: Tensor, rows: list[int]) -> None:
+        """Keep only some rows."""
+        self._session.keep_rows(index)
+        self._known = [self._known[r] for r in rows]
+
+    def problem(self) -> str | None:
+        """Nothing can go wrong beyond what the loop sees."""
+        return None

@@ -1,0 +1,70 @@
+"""`synthetic:alpha=a`: the target's law, bent so that each position is kept with probability a.
+
+q = (1 − ε)·p + ε·δ_m with m the target's least likely token and ε = (1 − a)/(1 − p_m), so that
+Σ min(p, q) = a at every position: accepts are i.i.d. and the closed form holds exactly. An a below
+p_m cannot be reached. It drafts by running the target, so its times say nothing about a draft:
+they are simulated and live in columns of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specbench.drafts.base import Context
+from specbench.drafts.hf import HfDraft
+from specbench.errors import UsageError
+from specbench.lm import CausalLM
+from specbench.records import Sampling
+from specbench.sampling import draw, first_max, law
+from specbench.state import TextState
+
+
+class SyntheticDraft(HfDraft):
+    """Draws from the bent law; remembers whether some position could not be bent far enough."""
+
+    def __init__(self, lm: CausalLM, alpha: float) -> None:
+        super().__init__(lm, lm.vocab_size)
+        self.alpha = alpha
+        self._floor = torch.zeros((), dtype=torch.float64, device=lm.device)
+
+    @classmethod
+    def open(
+        cls, ref: str, options: dict[str, Any], label: str, context: Context
+    ) -> SyntheticDraft:
+        """Read `alpha`; refuses what is no probability."""
+        alpha = options.get("alpha")
+        if not isinstance(alpha, int | float) or not 0.0 <= alpha <= 1.0:
+            raise UsageError(
+                f"--draft {label}: alpha must be from 0 to 1",
+                where=f"given: {alpha}",
+                hint="--draft synthetic:alpha=0.8",
+            )
+        return cls(context.target, float(alpha))
+
+    def start(self, state: TextState, sampling: Sampling, capacity: int) -> None:
+        """Feed the prompt without its last token."""
+        super().start(state, sampling, capacity)
+        self._floor = torch.zeros_like(self._floor)
+
+    def _choose(self, logits: Tensor, u: Tensor) -> tuple[Tensor, Tensor | None]:
+        if self._sampling.greedy:
+            best = first_max(logits)[1]
+            # One-hot target: its least likely token is any other one, with probability 0.
+            return torch.where(u < self.alpha, best, logits.argmin(dim=-1)), None
+        p = law(logits, self._sampling)
+        low, at = p.min(dim=-1, keepdim=True)
+        self._floor = torch.maximum(self._floor, low.max())
+        share = ((1.0 - self.alpha) / (1.0 - low)).clamp(max=1.0)
+        q = p * (1.0 - share)
+        q = q.scatter_add(-1, at, share)
+        return draw(q, u), q
+
+    def problem(self) -> str | None:
+        """Say if the wanted acceptance lies below what some position allows."""
+        floor = float(self._floor)
+        if self.alpha >= floor:
+            return None
+        return f"alpha {self.alpha:g} cannot be reached: the least here is {floor:.6g}"

@@ -1,0 +1,113 @@
+"""One KV layout for everything: a slab per layer with fixed addresses, rolled back by position.
+
+A token's slot is its position. Rejected tokens need no cropping: their slots lie beyond the
+positions that any later query may see, and they are written anew before they are seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+
+@dataclass(slots=True)
+class Plan:
+    """Where this forward writes and how much it reads, shared by all layers."""
+
+    slots: Tensor
+    """(B·n,) flat slot of every token fed."""
+    visible: int
+    """Slots that are read: the highest position fed, plus one."""
+    rows: int
+    """Live rows of the batch."""
+
+
+class SlabLayer(CacheLayerMixin):  # type: ignore[misc]
+    """Keys and values of one layer, (rows, capacity, heads, dim), zeroed once.
+
+    Zeroed, because a NaN in a masked slot would still poison the output.
+    """
+
+    is_sliding = False
+    is_croppable = True
+
+    def __init__(self, rows: int, capacity: int) -> None:
+        super().__init__()
+        self.max_rows = rows
+        self.capacity = capacity
+        self.plan: Plan | None = None
+        self.flat_keys: Tensor
+        self.flat_values: Tensor
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Take the sizes from the first states, so that sharded heads fit too."""
+        self.keys, self.flat_keys = self._slab(key_states)
+        self.values, self.flat_values = self._slab(value_states)
+        self.is_initialized = True
+
+    def _slab(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        size = (self.max_rows, self.capacity, states.shape[1], states.shape[3])
+        slab = torch.zeros(size, dtype=states.dtype, device=states.device)
+        return slab, slab.view(-1, states.shape[1], states.shape[3])
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *_args: Any, **_kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Write states (B, heads, n, dim) to the plan's slots; return (B, heads, visible, dim)."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        plan = self.plan
+        assert plan is not None
+        self.flat_keys.index_copy_(0, plan.slots, key_states.transpose(1, 2).flatten(0, 1))
+        self.flat_values.index_copy_(0, plan.slots, value_states.transpose(1, 2).flatten(0, 1))
+        window = (slice(0, plan.rows), slice(0, plan.visible))
+        return self.keys[window].transpose(1, 2), self.values[window].transpose(1, 2)
+
+    def keep_rows(self, index: Tensor) -> None:
+        """Move the given rows to the front, in order, at the same addresses."""
+        if self.is_initialized:
+            count = index.shape[0]
+            self.keys[:count] = self.keys.index_select(0, index)
+            self.values[:count] = self.values.index_select(0, index)
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Length and offset of a mask; never asked for, as we always pass one."""
+        raise NotImplementedError("masks are built from positions")
+
+    def get_seq_length(self) -> int:
+        """Never asked for, as we always pass positions."""
+        raise NotImplementedError("positions are passed explicitly")
+
+    def get_max_length(self) -> int:
+        """Slots of a row."""
+        return self.capacity
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Nothing to do: a slot is a position."""
+
+
+class SlabCache(Cache):  # type: ignore[misc]
+    """The slabs of all layers of one model, for one batch."""
+
+    def __init__(self, layers: int, rows: int, capacity: int) -> None:
+        self.slabs = [SlabLayer(rows, capacity) for _ in range(layers)]
+        super().__init__(layers=list(self.slabs))
+        self.capacity = capacity
+
+    def set_plan(self, plan: Plan) -> None:
+        """Say where the coming forward writes and what it reads."""
+        for layer in self.slabs:
+            layer.plan = plan
+
+    def keep_rows(self, index: Tensor) -> None:
+        """Keep only the rows of `index`, moved to the front."""
+        for layer in self.slabs:
+            layer.keep_rows(index)
+
+    def nbytes(self) -> int:
+        """Bytes that the slabs take."""
+        return sum(s.keys.nbytes + s.values.nbytes for s in self.slabs if s.is_initialized)

@@ -1,0 +1,245 @@
+"""Load a causal LM and its tokenizer from a folder, a .gguf file, the cache or the hub.
+
+Every failure that a user can cause becomes one message: what, where, what to try.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as hf_logging
+
+from specbench import attention
+from specbench.errors import UsageError
+
+EMBEDDED = Path(__file__).parent / "embedded"
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a model comes from, as transformers wants it."""
+
+    ref: str
+    """As the user typed it."""
+    flag: str
+    """The flag or key that named it, for messages."""
+    path: str
+    gguf_file: str | None = None
+
+    @property
+    def local(self) -> bool:
+        """Whether it is a folder on this machine."""
+        return Path(self.path).is_dir()
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """Arguments that every `from_pretrained` gets."""
+        return {"gguf_file": self.gguf_file} if self.gguf_file else {}
+
+
+def resolve(ref: str, flag: str) -> Source:
+    """Find out what a reference is; a wrong path is refused here, before anything heavy."""
+    if ref in ("embedded", "embedded/target", "embedded/draft") and not Path(ref).exists():
+        part = "draft" if ref.endswith("draft") else "target"
+        return Source(ref, flag, str(EMBEDDED / part))
+    path = Path(ref).expanduser()
+    if ref.endswith(".gguf"):
+        if not path.is_file():
+            raise _missing(ref, flag, "the file does not exist")
+        return Source(ref, flag, str(path.parent), path.name)
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise _missing(ref, flag, "the folder has no config.json")
+        return Source(ref, flag, str(path))
+    if path.is_file():
+        raise _missing(ref, flag, "it is a file, but no .gguf file")
+    if ref.startswith((".", "/", "~")) or ref.count("/") > 1 or not ref.strip():
+        raise _missing(ref, flag, "the folder does not exist")
+    return Source(ref, flag, ref)
+
+
+def _missing(ref: str, flag: str, why: str) -> UsageError:
+    parent = str(Path(ref).parent)
+    return UsageError(
+        f"no model at {ref or '(empty)'}",
+        where=f"{flag} {ref}: {why}",
+        hint=f"ls {parent}; or a hub id such as HuggingFaceTB/SmolLM2-135M",
+    )
+
+
+def load_tokenizer(source: Source, *, trust_remote_code: bool = False) -> Any:
+    """The model's tokenizer."""
+    with _explained(source, "tokenizer"):
+        return AutoTokenizer.from_pretrained(
+            source.path, trust_remote_code=trust_remote_code, **source.kwargs
+        )
+
+
+def load_model(
+    source: Source,
+    *,
+    device: torch.device,
+    dtype: str | None = None,
+    trust_remote_code: bool = False,
+) -> Any:
+    """The model in eval mode with our attention, on the device, in `dtype`.
+
+    Without a dtype: the checkpoint's, but float32 on the CPU.
+    """
+    wanted: Any = DTYPES[dtype] if dtype else (torch.float32 if device.type == "cpu" else "auto")
+    with _explained(source, "model"):
+        model = AutoModelForCausalLM.from_pretrained(
+            source.path,
+            dtype=wanted,
+            attn_implementation=attention.register(),
+            trust_remote_code=trust_remote_code,
+            **source.kwargs,
+        )
+    return model.to(device).eval()
+
+
+def load_config(source: Source, *, trust_remote_code: bool = False) -> Any:
+    """The model's config alone."""
+    with _explained(source, "config"):
+        return AutoConfig.from_pretrained(
+            source.path, trust_remote_code=trust_remote_code, **source.kwargs
+        )
+
+
+def pick_device(name: str | None) -> torch.device:
+    """The device asked for, or CUDA if present; an absent one is refused."""
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as err:
+        raise UsageError(f"--device {name}: no such device", hint="cpu, cuda or cuda:0") from err
+    if device.type not in ("cpu", "cuda"):
+        raise UsageError(f"--device {name}: only cpu and cuda are supported", hint="--device cpu")
+    if device.type == "cuda":
+        _check_cuda(name, device)
+    return device
+
+
+def _check_cuda(name: str, device: torch.device) -> None:
+    if not torch.version.cuda:
+        raise UsageError(
+            f"--device {name}: torch {torch.__version__} was built without CUDA",
+            hint="--device cpu, or install a CUDA build of torch",
+        )
+    count = torch.cuda.device_count()
+    if (device.index or 0) >= count:
+        raise UsageError(
+            f"--device {name}: this machine shows {count} CUDA devices", hint="--device cpu"
+        )
+
+
+def check_dtype(name: str | None, device: torch.device, flag: str = "--dtype") -> None:
+    """Refuse a dtype that torch, or this device, does not have."""
+    if name is None:
+        return
+    if name not in DTYPES:
+        raise UsageError(f'{flag} "{name}": unknown dtype', hint=", ".join(DTYPES))
+    try:
+        one = torch.ones(2, 2, dtype=DTYPES[name], device=device)
+        torch.nn.functional.linear(one, one)
+    except RuntimeError as err:
+        raise UsageError(
+            f"{flag} {name}: {device.type} cannot multiply matrices in it",
+            where=str(err).splitlines()[0],
+            hint=f"{flag} float32",
+        ) from err
+
+
+@contextmanager
+def _explained(source: Source, what: str) -> Iterator[None]:
+    """Turn what transformers raises on a bad reference into one message."""
+    level = hf_logging.get_verbosity()
+    bars = hf_logging.is_progress_bar_enabled()
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+    try:
+        yield
+    except UsageError:
+        raise
+    except ImportError as err:
+        raise UsageError(
+            f"cannot load the {what} of {source.ref}",
+            where=_first_line(err),
+            hint="pip install 'specbench-sd[gguf]'"
+            if source.gguf_file
+            else "install what is named",
+        ) from err
+    except torch.OutOfMemoryError as err:
+        raise UsageError(
+            f"{source.ref} does not fit into memory",
+            where=f"{source.flag} {source.ref}",
+            hint="a smaller --dtype, or a smaller model",
+        ) from err
+    except Exception as err:  # transformers raises anything here; all of it is about this reference
+        raise _explain(source, what, err) from err
+    finally:
+        hf_logging.set_verbosity(level)
+        if bars:
+            hf_logging.enable_progress_bar()
+
+
+def _explain(source: Source, what: str, err: Exception) -> UsageError:
+    where = f"{source.flag} {source.ref}"
+    names = {type(e).__name__ for e in _chain(err)}
+    text = " ".join(str(e) for e in _chain(err))
+    if source.local:
+        return UsageError(
+            f"cannot load the {what} of {source.ref}",
+            where=f"{where}: {_first_line(err)}",
+            hint="specbench validate shows what is wrong with a pair",
+        )
+    if "GatedRepoError" in names or "gated repo" in text.lower():
+        return UsageError(
+            f"{source.ref} is gated: access has to be asked for",
+            where=where,
+            hint="accept the licence on the hub, then hf auth login",
+        )
+    offline = os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0", "false", "False")
+    if not offline and names & {"RepositoryNotFoundError", "HFValidationError"}:
+        return UsageError(
+            f"the hub has no model {source.ref}",
+            where=where,
+            hint="check the spelling; a private one needs hf auth login",
+        )
+    if "HFValidationError" in names or (
+        "is not a valid model identifier" in text and not offline
+    ):
+        return _missing(source.ref, source.flag, "no such folder, and no hub id")
+    note = " (HF_HUB_OFFLINE=1)" if offline else ""
+    return UsageError(
+        "the hub cannot be reached and the model is not in the cache",
+        where=where + note,
+        hint=("unset HF_HUB_OFFLINE, or give" if offline else "check the network, or give")
+        + " a local folder or a .gguf file",
+    )
+
+
+def _chain(err: BaseException) -> Iterator[BaseException]:
+    seen: BaseException | None = err
+    while seen is not None:
+        yield seen
+        seen = seen.__cause__ or seen.__context__
+
+
+def _first_line(err: BaseException) -> str:
+    lines = [line for line in str(err).splitlines() if line.strip()]
+    return lines[0].strip() if lines else type(err).__name__

@@ -1,0 +1,144 @@
+"""A result's generations as sums: by cell, by category, and by cluster inside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from specbench.results import RunData, first_cycles
+from specbench.stats import CellSums, Floats, Paired
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ALL = "all"
+_KEY = ["cell", "prompt_id", "repeat"]
+_BLOCK = ["draft", "temperature", "top_k", "top_p", "batch_size", "context_length"]
+_SUMS = {
+    "cycles": "num_cycles",
+    "undrafted": "num_undrafted",
+    "drafted": "num_drafted",
+    "full_accept": "num_full_accept",
+    "censored": "num_censored",
+    "tokens": "num_output_tokens",
+    "prefill_s": "prefill_s",
+    "live_s": "live_s",
+    "share_s": "share_s",
+    "draft_s": "draft_s",
+    "verify_s": "verify_s",
+    "other_s": "other_s",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One cell's generations in one category, or in all of them."""
+
+    category: str
+    rows: pd.DataFrame
+    """Rows of `generations.csv`, also failed ones, with the seconds of the first cycle."""
+    positions: pd.DataFrame
+
+    @cached_property
+    def good(self) -> pd.DataFrame:
+        """The generations that did not fail."""
+        return self.rows[self.rows["status"] == "ok"]
+
+    @property
+    def gamma(self) -> int:
+        """Draft length of the cell."""
+        return int(self.rows["gamma"].iloc[0])
+
+    @property
+    def block(self) -> tuple[object, ...]:
+        """What the cell shares with its baseline."""
+        first = self.rows[_BLOCK].iloc[0]
+        return tuple(None if value != value else value for value in first)
+
+    @cached_property
+    def groups(self) -> npt.NDArray[np.int64]:
+        """The cluster of each row of `sums`, ascending."""
+        return np.unique(self.good["group"].to_numpy(np.int64))
+
+    @cached_property
+    def sums(self) -> CellSums:
+        """The good generations, summed by cluster."""
+        size, gamma = len(self.groups), self.gamma
+        place = np.searchsorted(self.groups, self.good["group"].to_numpy())
+        at = np.searchsorted(self.groups, self.positions["group"].to_numpy())
+        step = self.positions["position"].to_numpy() - 1
+
+        def summed(column: str) -> Floats:
+            return np.bincount(place, self.good[column].to_numpy(np.float64), size).astype(
+                np.float64
+            )
+
+        def by_position(column: str) -> Floats:
+            counts = self.positions[column].to_numpy(np.float64)
+            flat = np.bincount(at * gamma + step, counts, size * gamma).astype(np.float64)
+            return flat.reshape(size, gamma)
+
+        return CellSums(
+            gamma=gamma,
+            tested=by_position("num_tested"),
+            accepted=by_position("num_accepted"),
+            **{name: summed(column) for name, column in _SUMS.items()},
+        )
+
+    @cached_property
+    def whole(self) -> pd.Series[int]:
+        """Generations per cluster, of the clusters in which none failed."""
+        good = (self.rows["status"] == "ok").groupby(self.rows["group"])
+        return good.size()[good.all()]
+
+    def paired(self, baseline: Part) -> Paired:
+        """Both cells over the clusters that are whole, and of one size, in both."""
+        sizes, others = self.whole.align(baseline.whole, join="inner")
+        common = sizes.index[(sizes == others).to_numpy()].to_numpy()
+        return Paired(
+            self.sums.take(np.isin(self.groups, common)),
+            baseline.sums.take(np.isin(baseline.groups, common)),
+        )
+
+
+def parts(run: RunData) -> Iterator[Part]:
+    """Each cell with all its generations, then each cell and category.
+
+    Cells come in order of first appearance, categories in the order of the prompts. Prompts
+    without a category are in `all` only, and so is a category of that name.
+    """
+    rows, positions = _labelled(run)
+    by_cell = _split(rows, positions, "cell")
+    for cell_rows, cell_positions in by_cell:
+        yield Part(ALL, cell_rows, cell_positions)
+    names = dict.fromkeys(str(prompt.get("category", "")) for prompt in run.prompts)
+    place = {name: i for i, name in enumerate(n for n in names if n not in ("", ALL))}
+    for cell_rows, cell_positions in by_cell:
+        split = _split(cell_rows, cell_positions, "category")
+        named = [(str(r["category"].iloc[0]), r, p) for r, p in split]
+        for name, r, p in sorted((x for x in named if x[0] in place), key=lambda x: place[x[0]]):
+            yield Part(name, r, p)
+
+
+def _labelled(run: RunData) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Generations with category and first cycle; positions with category and group."""
+    categories = {str(p["prompt_id"]): str(p.get("category", "")) for p in run.prompts}
+    rows = run.generations
+    rows = rows.assign(category=rows["prompt_id"].map(categories).fillna(""))
+    rows = rows.merge(first_cycles(run.folder), on=_KEY, how="left")
+    positions = run.positions.merge(rows[[*_KEY, "group", "category"]], on=_KEY, how="inner")
+    return rows, positions
+
+
+def _split(
+    rows: pd.DataFrame, positions: pd.DataFrame, column: str
+) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
+    """Both tables by the values of a column, in order of first appearance in the rows."""
+    found = dict(iter(positions.groupby(column, sort=False)))
+    empty = positions.iloc[:0]
+    return [(part, found.get(name, empty)) for name, part in rows.groupby(column, sort=False)]

@@ -1,0 +1,121 @@
+"""How text gets into files and back: CSV fields, whole records, atomic replacement.
+
+A text field that a spreadsheet would run as a formula (it starts with ``=``, ``+``, ``-``, ``@``,
+a tab or a carriage return) is written with one apostrophe in front, and `unguard` takes it away
+again, so that what is read equals what was written. Numbers are never touched. NUL and lone
+surrogates, which UTF-8 and CSV readers cannot carry, are written as their escapes (`plain`).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import numbers
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_GUARDED = re.compile(r"'+[=+\-@\t\r]")
+
+
+def plain(text: str) -> str:
+    """Text that every file of a result folder can carry."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+
+
+def guard(text: str) -> str:
+    """Text with an apostrophe in front where a spreadsheet would take it for a formula."""
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def unguard(text: str) -> str:
+    """The text that `guard` was given."""
+    return text[1:] if _GUARDED.match(text) else text
+
+
+def field(value: object) -> str:
+    """One CSV field: full precision, empty for what is not there."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, numbers.Integral):
+        return str(int(value))
+    if isinstance(value, float):
+        return repr(float(value)) if math.isfinite(value) else ""
+    return guard(plain(str(value)))
+
+
+def csv_line(values: Iterable[object]) -> str:
+    """One CSV record that ends in a line feed."""
+    return raw_csv_line([field(value) for value in values])
+
+
+def raw_csv_line(fields: Sequence[str]) -> str:
+    """One CSV record of fields that are text already."""
+    out = io.StringIO()
+    # With this terminator the csv module also quotes a lone carriage return, which readers
+    # would otherwise take for the end of the record.
+    csv.writer(out, lineterminator="\r\n").writerow(fields)
+    return out.getvalue()[:-2] + "\n"
+
+
+def json_line(value: object) -> str:
+    """One JSON document on one line."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
+
+
+def intact(path: Path) -> bytes:
+    """The file without a torn last record; empty if there is no file.
+
+    A record is whole if a line feed ends it outside quotes, so a quoted line feed inside a
+    torn record does not count.
+    """
+    if not path.exists():
+        return b""
+    data = path.read_bytes()
+    end = data.rfind(b"\n") + 1
+    if path.suffix == ".csv":
+        while data.count(b'"', 0, end) % 2:
+            end = data.rfind(b"\n", 0, end - 1) + 1
+    return data[:end]
+
+
+def json_lines(path: Path) -> Iterator[dict[str, object]]:
+    """The whole records of a JSONL file, one at a time; none if there is no file."""
+    if not path.exists():
+        return
+    with path.open("rb") as lines:
+        for line in lines:
+            if line.endswith(b"\n"):
+                yield json.loads(line)
+
+
+def csv_rows(path: Path) -> list[list[str]]:
+    """The whole records of a CSV file as raw fields, header first."""
+    return list(csv.reader(io.StringIO(intact(path).decode(), newline="")))
+
+
+def append(path: Path, text: str) -> None:
+    """Add text to a file and wait until the disk has it."""
+    with path.open("ab") as out:
+        out.write(text.encode("utf-8", "backslashreplace"))
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def replace(path: Path, text: str) -> None:
+    """Put text in the place of a file; a reader sees the old text or the new one."""
+    fresh = temporary(path)
+    fresh.unlink(missing_ok=True)
+    append(fresh, text)
+    fresh.replace(path)
+
+
+def temporary(path: Path) -> Path:
+    """Where the next version of a file is written before it takes the place of the old."""
+    return path.with_name(path.name + ".tmp")

@@ -1,0 +1,235 @@
+"""Read a result folder, of a run that ended or of one that was killed.
+
+A group of generations (the batch that ran together, in one repeat) counts once all its rows stand
+in `generations.csv`, which is written last. Whatever a killed run left of a group that does not
+count is passed over here and taken out by a resume.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from specbench import files, schema
+from specbench.errors import UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Key = tuple[str, str, int]
+"""Of one generation: cell id, prompt id, repeat."""
+
+_WHOLE = frozenset({"gamma", "top_k", "batch_size", "position"})
+_CHUNK = 50_000
+
+
+@dataclass(frozen=True)
+class RunData:
+    """A result folder in memory. Numbers that a file leaves empty are NaN."""
+
+    folder: Path
+    manifest: dict[str, object]
+    """`run.json`."""
+    summary: pd.DataFrame | None
+    """None while the run has not come to its end."""
+    generations: pd.DataFrame
+    """`generations.csv` and, as `group`, each row's batch in file order from 0 (−1: refused)."""
+    positions: pd.DataFrame
+    prompts: list[dict[str, object]]
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end."""
+        return self.manifest.get("state") == "finished"
+
+
+def load_run(folder: Path) -> RunData:
+    """Read a result folder; refuse one that is none, or that is of another format."""
+    manifest = read_manifest(folder)
+    prompts = list(files.json_lines(folder / "prompts.jsonl"))
+    generations = _complete(_table(folder / "generations.csv", schema.GENERATIONS), prompts)
+    positions = _table(folder / "positions.csv", schema.POSITIONS)
+    summary = folder / "summary.csv"
+    return RunData(
+        folder=folder,
+        manifest=manifest,
+        summary=_table(summary, schema.SUMMARY) if summary.exists() else None,
+        generations=generations,
+        positions=_of_generations(positions, generations),
+        prompts=prompts,
+    )
+
+
+def read_manifest(folder: Path) -> dict[str, object]:
+    """Read `run.json`."""
+    path = folder / "run.json"
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as fault:
+        hint = "the folder that holds run.json; specbench run prints it at its end"
+        raise UsageError(f"no result in {folder}", where=_reason(path, fault), hint=hint) from fault
+    except ValueError as fault:
+        raise UsageError(f"{path} cannot be read", where=str(fault)) from fault
+    found = manifest.get("schema_version") if isinstance(manifest, dict) else None
+    if found != schema.SCHEMA_VERSION:
+        raise UsageError(
+            f"{folder} has format {found}, and this specbench reads {schema.SCHEMA_VERSION}",
+            hint="the specbench version that wrote it, or run it again",
+        )
+    return cast("dict[str, object]", manifest)
+
+
+def find_unfinished(root: Path, recipe: object) -> Path | None:
+    """Find the newest result folder under a root that has this recipe and has not ended."""
+    wanted = json.loads(json.dumps(recipe))
+    for path in sorted(root.glob("*/run.json"), key=lambda p: p.stat().st_mtime, reverse=True):
+        try:
+            manifest = read_manifest(path.parent)
+        except UsageError:
+            continue
+        if manifest.get("state") != "finished" and manifest.get("recipe") == wanted:
+            return path.parent
+    return None
+
+
+def read_tokens(folder: Path) -> Iterator[dict[str, object]]:
+    """The objects of `tokens.jsonl`, one at a time."""
+    keys = generation_keys(load_run(folder).generations)
+    for row in files.json_lines(folder / "tokens.jsonl"):
+        if object_key(row) in keys:
+            yield row
+
+
+def read_cycles(folder: Path, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
+    """The cycles in tables of a bounded size, with all columns or some."""
+    import pandas as pd
+
+    wanted = list(columns or schema.CYCLES)
+    keys = generation_keys(load_run(folder).generations)
+    yield from _parquet_cycles(folder, wanted, keys)
+    for path in sorted((folder / "cycles").glob("*.jsonl")):
+        # A run killed while it compacted may have left cycles in both files.
+        fresh = keys - parquet_keys(path.with_suffix(".parquet"))
+        rows = [row for row in files.json_lines(path) if object_key(row) in fresh]
+        for start in range(0, len(rows), _CHUNK):
+            yield pd.DataFrame(rows[start : start + _CHUNK], columns=wanted)
+
+
+def first_cycles(folder: Path) -> pd.DataFrame:
+    """Seconds of each generation's first cycle, as `first_s`, by cell, prompt and repeat."""
+    import pandas as pd
+    import pyarrow.parquet as pq
+
+    index, times = ["cell", "prompt_id", "repeat"], ["draft_s", "verify_s", "other_s"]
+    frames = [pd.DataFrame({c: pd.Series(dtype=str) for c in index}).assign(first_s=0.0)]
+    for path in sorted((folder / "cycles").glob("*.parquet")):
+        first = [("index", "==", 0)]
+        frames.append(pq.read_table(path, columns=[*index, *times], filters=first).to_pandas())
+    for path in sorted((folder / "cycles").glob("*.jsonl")):
+        rows = [row for row in files.json_lines(path) if row["index"] == 0]
+        frames.append(pd.DataFrame(rows, columns=[*index, *times]))
+    for frame in frames[1:]:
+        frame["first_s"] = frame[times].sum(axis=1)
+    table = pd.concat([f[[*index, "first_s"]] for f in frames[1:]] or frames)
+    table = table.astype({"repeat": "float64", "first_s": "float64"})
+    return table.drop_duplicates(index, keep="last")
+
+
+def _parquet_cycles(
+    folder: Path, wanted: list[str], keys: frozenset[Key]
+) -> Iterator[pd.DataFrame]:
+    import pyarrow.parquet as pq
+
+    index = ["cell", "prompt_id", "repeat"]
+    for path in sorted((folder / "cycles").glob("*.parquet")):
+        for batch in pq.ParquetFile(path).iter_batches(
+            _CHUNK, columns=[*index, *(c for c in wanted if c not in index)]
+        ):
+            frame = batch.to_pandas()
+            yield frame.loc[[key in keys for key in frame_keys(frame)], wanted]
+
+
+def parquet_keys(path: Path) -> frozenset[Key]:
+    """The generations whose cycles a block's file holds; none if there is no file."""
+    if not path.exists():
+        return frozenset()
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path, columns=["cell", "prompt_id", "repeat"])
+    return frozenset(frame_keys(table.to_pandas().drop_duplicates()))
+
+
+def generation_keys(generations: pd.DataFrame) -> frozenset[Key]:
+    """The keys of the generations that exist (a refused cell has none)."""
+    return frozenset(frame_keys(generations[generations["group"] >= 0]))
+
+
+def frame_keys(frame: pd.DataFrame) -> Iterator[Key]:
+    """The key of each row of a table."""
+    repeats = frame["repeat"].astype(int)
+    return zip(frame["cell"], frame["prompt_id"], repeats, strict=True)
+
+
+def object_key(row: Mapping[str, object]) -> Key:
+    """The key of one object of a JSONL file."""
+    return str(row["cell"]), str(row["prompt_id"]), cast("int", row["repeat"])
+
+
+def _table(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+    """A CSV file in which text stays text, also where it reads NA, None or null."""
+    import io
+
+    import pandas as pd
+
+    text = [c for c in columns if c in schema.TEXT]
+    rest = [c for c in columns if c not in schema.TEXT]
+    try:
+        data = files.intact(path) or files.csv_line(columns).encode()
+    except OSError as fault:
+        raise UsageError(f"{path} cannot be read", where=_reason(path, fault)) from fault
+    frame = pd.read_csv(
+        io.BytesIO(data),
+        dtype={
+            c: str if c in schema.TEXT else "int64" if c in _WHOLE else "float64" for c in columns
+        },
+        keep_default_na=False,
+        na_values={c: [""] for c in rest},
+        float_precision="round_trip",
+    )
+    for column in text:
+        guarded = frame[column].str.startswith("'")
+        if guarded.any():
+            frame.loc[guarded, column] = frame.loc[guarded, column].map(files.unguard)
+    return frame
+
+
+def prompt_order(prompts: Iterable[Mapping[str, object]]) -> dict[str, int]:
+    """The place of each prompt in the file, from 0."""
+    return {str(prompt["prompt_id"]): place for place, prompt in enumerate(prompts)}
+
+
+def _complete(generations: pd.DataFrame, prompts: list[dict[str, object]]) -> pd.DataFrame:
+    """The rows of whole groups, with their group; rows of refused cells are kept."""
+    order = prompt_order(prompts)
+    for prompt_id in generations["prompt_id"]:
+        order.setdefault(prompt_id, len(order)) if prompt_id else None
+    place = generations["prompt_id"].map(order)
+    size = generations["batch_size"]
+    group = (place // size).fillna(-1).astype("int64")
+    expected = size.clip(upper=len(order) - group * size)
+    keys = [generations["cell"], group, generations["repeat"]]
+    found = generations["cell"].groupby(keys).transform("size")
+    whole = (found == expected) | (group < 0)
+    return generations.assign(group=group)[whole].reset_index(drop=True)
+
+
+def _of_generations(positions: pd.DataFrame, generations: pd.DataFrame) -> pd.DataFrame:
+    keys = ["cell", "prompt_id", "repeat"]
+    return positions.merge(generations[keys], on=keys, how="inner")
+
+
+def _reason(path: Path, fault: OSError) -> str:
+    return f"{path}: {fault.strerror or fault}"

@@ -1,0 +1,54 @@
+"""The command line: one function per command, and one way to show an error."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from specbench.cli.theory import theory
+from specbench.errors import SpecbenchError
+from specbench.signs import Signs, never_die_of_a_sign
+from specbench.version import VERSION
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"specbench {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error (any position).")
+    ] = False,
+) -> None:
+    """Benchmark draft/target pairs for speculative decoding."""
+
+
+app.command()(theory)
+
+
+def main() -> None:
+    """Run the command line; a user's error is shown as its lines and ends in its exit code."""
+    never_die_of_a_sign(sys.stdout, sys.stderr)
+    debug = "--debug" in sys.argv
+    try:
+        app([argument for argument in sys.argv[1:] if argument != "--debug"], prog_name="specbench")
+    except SpecbenchError as error:
+        if debug:
+            raise
+        print(Signs(sys.stderr)("\n".join(error.lines())), file=sys.stderr)
+        sys.exit(error.exit_code)

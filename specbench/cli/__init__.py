@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
+from specbench.cli.ls import ls
+from specbench.cli.run import run
 from specbench.cli.theory import theory
+from specbench.cli.validate import validate
 from specbench.errors import SpecbenchError
 from specbench.signs import Signs, never_die_of_a_sign
 from specbench.version import VERSION
@@ -38,7 +41,8 @@ def _root(
     """Benchmark draft/target pairs for speculative decoding."""
 
 
-app.command()(theory)
+for _command in (run, theory, ls, validate):
+    app.command()(_command)
 
 
 def main() -> None:

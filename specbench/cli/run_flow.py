@@ -1,0 +1,65 @@
+"""From the flags of `run` to a result folder and its report."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from specbench.errors import UsageError
+from specbench.recipe import Recipe, default_recipe, merge_flags
+from specbench.recipe_faults import FLAGS
+from specbench.recipe_load import get_recipe
+
+
+def recipe_of(flags: dict[str, Any]) -> Recipe:
+    """The recipe that was named, or the default one, with the flags over it."""
+    name = flags.get("recipe")
+    recipe = get_recipe(name) if name else default_recipe()
+    return merge_flags(recipe, {key: flags.get(key) for key in FLAGS})
+
+
+def run_flow(flags: dict[str, Any]) -> int:
+    """Measure, report and return the exit code."""
+    recipe = recipe_of(flags)
+    _check_csv(flags["csv"])
+    from specbench.preflight import get_ready
+    from specbench.progress import Progress
+    from specbench.sweep import Destination, run_sweep
+
+    progress = Progress(quiet=flags["quiet"], no_color=flags["no_color"])
+    ready = get_ready(recipe, keep_going=flags["keep_going"], say=progress.say)
+    progress.opening(ready)
+    where = Destination(
+        folder=flags["output_dir"], resume=flags["resume"], command=tuple(sys.argv[1:])
+    )
+    outcome = run_sweep(ready, where, progress)
+    if outcome.stopped:
+        progress.stopped(outcome.folder, outcome.measured, outcome.generations)
+        return 1
+    _report(outcome.folder, flags)
+    return 1 if outcome.bad_cells or ready.refused else 0
+
+
+def _check_csv(path: Path | None) -> None:
+    """Refuse a place that cannot be written before an hour is spent on what it should hold."""
+    if path is not None and (path.is_dir() or not path.resolve().parent.is_dir()):
+        raise UsageError(
+            f"--csv {path}: not a file in an existing folder", hint="--csv summary.csv"
+        )
+
+
+def _report(folder: Path, flags: dict[str, Any]) -> None:
+    from specbench.report import report
+
+    if flags["csv"] is not None:
+        shutil.copyfile(folder / "summary.csv", flags["csv"])
+    report(
+        folder,
+        output_format=flags["output_format"].value,
+        all_cells=flags["all_cells"],
+        quiet=flags["quiet"],
+        no_color=flags["no_color"],
+        show_cycles=flags["show_cycles"],
+    )

@@ -1,0 +1,252 @@
+"""`torch`: our own loop over transformers' models, in this process."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from specbench import loading
+from specbench.drafts import Context, Draft, open_draft
+from specbench.engines.base import DraftRef, SelfTest, Settings
+from specbench.engines.loop import Job, RowResult, decode
+from specbench.engines.rows import Limits
+from specbench.engines.selftest import self_test
+from specbench.errors import CellFailed, CellRefused, UsageError
+from specbench.lm import CausalLM
+from specbench.records import Cell, Generation, Prompt, Status
+from specbench.sampling import uniforms
+from specbench.timing import MemoryMeter
+
+WARM_UP_TOKENS = 12
+
+
+class TorchEngine:
+    """One target, one draft at a time."""
+
+    name = "torch"
+
+    def __init__(self, settings: Settings) -> None:
+        if settings.forward != "eager":
+            raise UsageError(
+                f'--forward "{settings.forward}": no such forward mode', hint="--forward eager"
+            )
+        self.settings = settings
+        self.device = loading.pick_device(settings.device)
+        loading.check_dtype(settings.dtype, self.device)
+        loading.check_dtype(settings.draft_dtype, self.device, "--draft-dtype")
+        if settings.threads:
+            torch.set_num_threads(settings.threads)
+        if self.device.type == "cuda":
+            # cuDNN would build a plan for every new length of a growing cache.
+            torch.backends.cuda.enable_cudnn_sdp(False)
+        self.meter = MemoryMeter(self.device)
+        self.target: CausalLM
+        self.tokenizer: Any = None
+        self.draft: Draft | None = None
+        self._eos: frozenset[int] = frozenset()
+
+    def open_target(self) -> None:
+        """Load the target, its tokenizer and its EOS ids."""
+        source = loading.resolve(self.settings.target, "--target")
+        trust = self.settings.trust_remote_code
+        self.tokenizer = loading.load_tokenizer(source, trust_remote_code=trust)
+        model = loading.load_model(
+            source, device=self.device, dtype=self.settings.dtype, trust_remote_code=trust
+        )
+        self.target = CausalLM(model, self.settings.target_label)
+        if not self.settings.ignore_eos:
+            self._eos = eos_ids(model, self.tokenizer)
+
+    def open_draft(self, draft: DraftRef) -> None:
+        """Load a draft in place of the last one."""
+        self._free_draft()
+        context = Context(
+            self.target,
+            self.tokenizer,
+            self.device,
+            self.settings.draft_dtype or self.settings.dtype,
+            self.settings.trust_remote_code,
+        )
+        self.draft = open_draft(draft.kind, draft.ref, dict(draft.options), draft.label, context)
+
+    def describe(self) -> dict[str, str]:
+        """Device, dtypes and such, as files name them."""
+        return {
+            "device": str(self.device),
+            "dtype": str(self.target.dtype).removeprefix("torch."),
+            "draft_dtype": self.draft.dtype if self.draft else "",
+            "threads": str(torch.get_num_threads()),
+        }
+
+    @property
+    def context(self) -> int:
+        """Tokens of prompt and output together: the smaller limit of the pair."""
+        return min(self.target.context, self.draft.context if self.draft else self.target.context)
+
+    def self_test(self, prompts: Sequence[Prompt], batch_size: int, gamma: int) -> SelfTest:
+        """Rollback against recomputation, for both models, at this batch size."""
+        texts = [p.token_ids for p in prompts[:batch_size]]
+        texts = (list(texts) * batch_size)[:batch_size]
+        models = [self.target, *self._draft_models()]
+        return self_test(models, texts, gamma, self.target.vocab_size)
+
+    def _draft_models(self) -> list[CausalLM]:
+        lm = getattr(self.draft, "lm", None)
+        return [lm] if lm is not None and lm is not self.target else []
+
+    def warm_up(self, cells: Sequence[Cell], prompts: Sequence[Prompt]) -> None:
+        """Run every shape once, outside all counts. A failure here is found again when measured."""
+        for cell in cells:
+            try:
+                self._decode(cell, self._fitting(prompts), 0, max(WARM_UP_TOKENS, cell.gamma + 2))
+            except CellFailed:
+                continue
+            except OUT_OF_MEMORY as err:
+                if not is_out_of_memory(err):
+                    raise
+                self._free_cache()
+            self._refuse_problem(cell)
+
+    def _fitting(self, prompts: Sequence[Prompt]) -> list[Prompt]:
+        return [p for p in prompts if len(p.token_ids) < self.context]
+
+    def generate(self, cell: Cell, prompts: Sequence[Prompt], repeat: int) -> list[Generation]:
+        """One batch. What failed is told by its status, and the sweep can go on."""
+        fitting = self._fitting(prompts)
+        self.meter.reset()
+        try:
+            results = self._decode(cell, fitting, repeat, self.settings.max_new_tokens)
+        except CellFailed as err:
+            return self._failed(prompts, repeat, "error", err.what)
+        except OUT_OF_MEMORY as err:
+            if not is_out_of_memory(err):
+                return self._failed(prompts, repeat, "error", _reason(err))
+            self._free_cache()
+            return self._failed(prompts, repeat, "oom", f"out of memory at batch {len(prompts)}")
+        self._refuse_problem(cell)
+        done = dict(zip((p.prompt_id for p in fitting), results, strict=True))
+        peak = self.meter.peak_mb()
+        return [self._generation(p, repeat, done.get(p.prompt_id), peak) for p in prompts]
+
+    def _refuse_problem(self, cell: Cell) -> None:
+        problem = self.draft.problem() if self.draft and cell.gamma else None
+        if problem:
+            raise CellRefused(problem)
+
+    def text(self, ids: Sequence[int]) -> str:
+        """Token ids as text, special tokens left out."""
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def _decode(
+        self, cell: Cell, prompts: Sequence[Prompt], repeat: int, max_new_tokens: int
+    ) -> list[RowResult]:
+        if not prompts:
+            return []
+        draft = self.draft if cell.gamma else None
+        limits = Limits(
+            max_new_tokens,
+            self.context,
+            self._eos,
+            draft.vocab_size if draft else None,
+        )
+        streams = [self._streams(p.prompt_id, repeat, cell.gamma, max_new_tokens) for p in prompts]
+        job = Job(
+            [p.token_ids for p in prompts],
+            cell.gamma,
+            cell.sampling,
+            limits,
+            torch.stack(streams).to(self.device),
+        )
+        return decode(job, self.target, draft)
+
+    def _streams(self, prompt_id: str, repeat: int, gamma: int, cycles: int) -> torch.Tensor:
+        """Uniforms (cycles, 2γ + 1) of one row: drafting, keeping, the token after."""
+        sizes = (("draft", gamma), ("accept", gamma), ("correction", 1))
+        seed = self.settings.seed
+        return torch.cat(
+            [uniforms(seed, prompt_id, repeat, name, (cycles, n)) for name, n in sizes], dim=1
+        )
+
+    def _generation(
+        self, prompt: Prompt, repeat: int, result: RowResult | None, peak: float
+    ) -> Generation:
+        if result is None:
+            return self._failed([prompt], repeat, "error", self._too_long(prompt))[0]
+        return Generation(
+            prompt.prompt_id,
+            repeat,
+            prompt.token_ids,
+            finish_reason=result.row.finish,
+            token_ids=tuple(result.row.output),
+            cycles=result.cycles,
+            prefill_s=result.prefill_s,
+            cpu_s=result.cpu_s,
+            peak_memory_mb=peak,
+            notes=self._notes(result),
+        )
+
+    def _too_long(self, prompt: Prompt) -> str:
+        return (
+            f"prompt of {len(prompt.token_ids)} tokens leaves no room "
+            f"in a context of {self.context}"
+        )
+
+    def _notes(self, result: RowResult) -> tuple[str, ...]:
+        if not result.row.draft_ended:
+            return ()
+        return ("a token above the draft's table ended drafting",)
+
+    def _failed(
+        self, prompts: Sequence[Prompt], repeat: int, status: Status, reason: str
+    ) -> list[Generation]:
+        return [
+            Generation(p.prompt_id, repeat, p.token_ids, status=status, reason=reason)
+            for p in prompts
+        ]
+
+    def _free_draft(self) -> None:
+        self.draft = None
+        self._free_cache()
+
+    def _free_cache(self) -> None:
+        gc.collect()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def close(self) -> None:
+        """Free the models."""
+        self._free_draft()
+        del self.target
+        self._free_cache()
+
+
+OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError, RuntimeError)
+
+
+def is_out_of_memory(err: BaseException) -> bool:
+    """Whether an error says that memory ran out; torch's CPU allocator raises a RuntimeError."""
+    if isinstance(err, torch.OutOfMemoryError | MemoryError):
+        return True
+    return "can't allocate memory" in str(err) or "out of memory" in str(err).lower()
+
+
+def _reason(err: BaseException) -> str:
+    lines = str(err).strip().splitlines() or [""]
+    return f"{type(err).__name__}: {lines[0]}"
+
+
+def eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """EOS ids: of the generation config, else of the config, else of the tokenizer.
+
+    Nothing else is taken from a generation config: no temperature, no top-k, no penalty.
+    """
+    for holder in (getattr(model, "generation_config", None), model.config, tokenizer):
+        found = getattr(holder, "eos_token_id", None)
+        if found is not None:
+            return frozenset(
+                int(i) for i in (found if isinstance(found, list | tuple) else [found])
+            )
+    return frozenset()

@@ -1,0 +1,141 @@
+"""All that is settled before the first cell: models, pairs, prompts, self-tests.
+
+What cannot be measured is refused here, so that a sweep does not find it out after an hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from specbench.engines.base import DraftRef, SelfTest, Settings
+from specbench.engines.torch_engine import TorchEngine
+from specbench.environment import physical_cores
+from specbench.errors import CellRefused, PairRefused, SpecbenchError, UsageError
+from specbench.prompt_rows import RawPrompt
+from specbench.prompts import encode, prepare
+from specbench.recipe import Block, Recipe, expand
+from specbench.recipe_specs import DraftSpec
+from specbench.records import Cell, Prompt, Sampling
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A target, drafts that can be measured with it, and prompts."""
+
+    recipe: Recipe
+    engine: TorchEngine
+    prompts: tuple[Prompt, ...]
+    blocks: tuple[Block, ...]
+    drafts: dict[str, dict[str, object]]
+    """What is known of each draft that can be measured, by label."""
+    refused: dict[str, str]
+    """Drafts that were dropped, with the reason."""
+
+
+def settings_of(recipe: Recipe) -> Settings:
+    """What the engine has to know of a recipe."""
+    measure, sampling = recipe.measure, recipe.sampling
+    return Settings(
+        target=recipe.target.location,
+        target_label=recipe.target.label,
+        dtype=measure.dtype,
+        draft_dtype=measure.draft_dtype,
+        device=measure.device,
+        threads=measure.threads or physical_cores(),
+        forward=measure.forward,
+        seed=sampling.seed,
+        max_new_tokens=sampling.max_new_tokens,
+        ignore_eos=sampling.ignore_eos,
+        trust_remote_code=measure.trust_remote_code,
+    )
+
+
+def draft_ref(spec: DraftSpec) -> DraftRef:
+    """A recipe's draft as an engine opens it."""
+    return DraftRef(spec.label, spec.kind, spec.location, tuple(sorted(spec.options.items())))
+
+
+def make_engine(recipe: Recipe) -> TorchEngine:
+    """The engine that a recipe names."""
+    if recipe.measure.engine != "torch":
+        raise UsageError(
+            f'--engine "{recipe.measure.engine}": no such engine', hint="specbench ls engines"
+        )
+    if recipe.measure.context_length:
+        raise UsageError(
+            "--context-length: prompts of a set length are not there yet",
+            hint="--dataset with prompts of that length, --min-tokens and --max-tokens",
+        )
+    return TorchEngine(settings_of(recipe))
+
+
+def get_ready(recipe: Recipe, *, keep_going: bool = False, say: Say = lambda _: None) -> Ready:
+    """Open everything once and refuse what cannot be measured."""
+    engine = make_engine(recipe)
+    engine.open_target()
+    found = prepare(recipe.prompts, engine.tokenizer)
+    for note in found.notes:
+        say(f"note: {note}")
+    drafts: dict[str, dict[str, object]] = {}
+    refused: dict[str, str] = {}
+    for spec in recipe.drafts:
+        try:
+            drafts[spec.label] = _check(engine, recipe, spec, found.first)
+        except SpecbenchError as err:
+            if not keep_going:
+                raise
+            refused[spec.label] = err.what
+            say(f"dropped {spec.label}: {err.what}")
+    if not drafts:
+        raise UsageError("no draft is left to measure", hint="specbench validate a pair first")
+    prompts = with_turns(engine, found.raw, found.first, say)
+    blocks = tuple(b for b in expand(recipe) if b.draft.label in drafts)
+    return Ready(recipe, engine, prompts, blocks, drafts, refused)
+
+
+def _check(
+    engine: TorchEngine, recipe: Recipe, spec: DraftSpec, prompts: Sequence[Prompt]
+) -> dict[str, object]:
+    engine.open_draft(draft_ref(spec))
+    gamma = max(recipe.gamma)
+    test: SelfTest = engine.self_test(prompts, 1, max(1, gamma))
+    laws = {b.sampling for b in expand(recipe)}
+    probes = [Cell(spec.label, gamma, law) for law in sorted(laws, key=repr)]
+    try:
+        engine.warm_up(probes, prompts[:1])
+    except CellRefused as err:
+        raise PairRefused(err.what, where=f"--draft {spec.label}") from err
+    return {
+        "kind": spec.kind,
+        "dtype": engine.draft.dtype if engine.draft else None,
+        "numeric_floor": test.numeric_floor,
+        "rollback_difference": test.worst,
+        "simulated_c": float(spec.options.get("c", 0.0)) if spec.kind == "synthetic" else None,
+    }
+
+
+def with_turns(
+    engine: TorchEngine, raw: Sequence[RawPrompt], first: Sequence[Prompt], say: Say
+) -> tuple[Prompt, ...]:
+    """All turns as prompts of their own; replies come from one untimed greedy run of the target.
+
+    So the history is the same in every cell, and cells stay paired.
+    """
+    cell = Cell("", 0, Sampling(0.0))
+    out: list[Prompt] = []
+    for row, prompt in zip(raw, first, strict=True):
+        out.append(prompt)
+        history: list[str] = []
+        for _ in row.turns[1:]:
+            (reply,) = engine.generate(cell, [out[-1]], 0)
+            if reply.status != "ok":
+                say(f"note: {out[-1].prompt_id} gave no reply, its later turns are left out")
+                break
+            history.append(engine.text(reply.token_ids))
+            out.append(
+                encode(row, engine.tokenizer, raw_prompt=not prompt.messages, history=history)
+            )
+    return tuple(out)

@@ -1,0 +1,285 @@
+"""The sweep: blocks, groups and cells, in an order drawn from the seed, written at once.
+
+A block's models are loaded once. Inside it each group (a batch of prompts in one repeat) runs the
+baseline and every γ before the next group begins, so that a slow drift of the machine meets all
+cells alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from specbench.engines.torch_engine import OUT_OF_MEMORY, TorchEngine, is_out_of_memory
+from specbench.environment import environment, model_identity
+from specbench.errors import CellRefused, PairRefused
+from specbench.interrupt import Interrupt
+from specbench.journal import RunWriter
+from specbench.preflight import Ready, draft_ref
+from specbench.prompts import dataset_label, set_hash
+from specbench.recipe import Block, canonical
+from specbench.records import Cell, Generation, Prompt
+from specbench.results import find_unfinished
+
+
+class Watcher(Protocol):
+    """Told what happens; shows it or not."""
+
+    def begin(self, folder: Path, blocks: Sequence[Block], generations: int, kept: int) -> None:
+        """The sweep starts; `kept` generations are there from before."""
+
+    def group(self, block: Block, cell: Cell, group: int, generations: list[Generation]) -> None:
+        """One batch of one cell was measured."""
+
+    def failed(self, cell: Cell, reason: str) -> None:
+        """A cell cannot be measured."""
+
+    def block_done(self, block: Block) -> None:
+        """A block was measured to its end."""
+
+    def end(self) -> None:
+        """The sweep is over, in whatever way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where results go, and whether to go on with what is there."""
+
+    folder: Path | None = None
+    root: Path = Path("results")
+    resume: bool | None = None
+    command: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a sweep ended."""
+
+    folder: Path
+    generations: int
+    measured: int = 0
+    bad_cells: int = 0
+    """Cells that are oom, error or refused as a whole."""
+    stopped: bool = False
+    _good: set[str] = field(default_factory=set)
+    _bad: set[str] = field(default_factory=set)
+
+    def count(self, cell: Cell, generations: Sequence[Generation]) -> None:
+        """Book a group; a cell with one good generation is not bad."""
+        self.measured += len(generations)
+        good = any(g.status == "ok" for g in generations)
+        (self._good if good else self._bad).add(cell.id)
+        self.bad_cells = len(self._bad - self._good)
+
+
+def run_sweep(ready: Ready, where: Destination, watcher: Watcher) -> Outcome:
+    """Measure all blocks; what was measured is on the disk whenever this ends."""
+    writer = open_writer(ready, where)
+    total = sum(len(b.cells) for b in ready.blocks)
+    total *= len(ready.prompts) * ready.recipe.measure.repeats
+    outcome = Outcome(writer.folder, total, bad_cells=0)
+    with Interrupt() as interrupt:
+        sweep = _Sweep(ready, writer, watcher, interrupt, outcome)
+        watcher.begin(writer.folder, ready.blocks, total, sweep.kept())
+        try:
+            sweep.run()
+        finally:
+            watcher.end()
+    if outcome.stopped:
+        return outcome
+    writer.finish({"ended": now(), "models": _models(ready)})
+    return outcome
+
+
+def open_writer(ready: Ready, where: Destination) -> RunWriter:
+    """A new result folder, or the one to go on with."""
+    manifest = manifest_of(ready, where.command)
+    key = set_hash(ready.prompts)
+    root = where.root / _safe(ready.recipe.name)
+    if where.resume:
+        folder = where.folder or find_unfinished(root, manifest["recipe"])
+        if folder is not None and (folder / "run.json").exists():
+            return RunWriter.resume(folder, manifest, key, decode=ready.engine.text)
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    folder = where.folder or _free(root / f"{stamp}-{ready.engine.device.type}")
+    return RunWriter.create(folder, manifest, ready.prompts, key, decode=ready.engine.text)
+
+
+def _free(folder: Path) -> Path:
+    """The folder, or one with a number behind its name if two runs begin in one second."""
+    names = (folder.with_name(f"{folder.name}-{n}") for n in range(2, 1000))
+    return folder if not folder.exists() else next(f for f in names if not f.exists())
+
+
+def _safe(name: str) -> str:
+    kept = "".join(c if c.isalnum() or c in "._-" else "-" for c in name).strip(".-")
+    return kept or "run"
+
+
+def now() -> str:
+    """UTC, to the second."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def manifest_of(ready: Ready, command: Sequence[str]) -> dict[str, object]:
+    """What `run.json` holds before the first cell."""
+    recipe, engine = ready.recipe, ready.engine
+    described = engine.describe()
+    return {
+        "command": list(command),
+        "started": now(),
+        "recipe": canonical(recipe),
+        "environment": environment(engine.device),
+        "settings": {
+            "target": recipe.target.label,
+            "engine": engine.name,
+            "device": described["device"],
+            "dtype": described["dtype"],
+            "forward": recipe.measure.forward,
+            "threads": int(described["threads"]),
+            "dataset": dataset_label(recipe.prompts.dataset),
+            "verify_rule": "exact",
+            "eos_policy": "ignore" if recipe.sampling.ignore_eos else "stop",
+            "baseline": "gamma0",
+            "seed": recipe.sampling.seed,
+            "repeats": recipe.measure.repeats,
+            "max_new_tokens": recipe.sampling.max_new_tokens,
+        },
+        "drafts": ready.drafts,
+        "refused": ready.refused,
+    }
+
+
+def _models(ready: Ready) -> dict[str, object]:
+    recipe = ready.recipe
+    found = {recipe.target.label: model_identity(recipe.target.location, None)}
+    for spec in recipe.drafts:
+        if spec.location:
+            found[spec.label] = model_identity(spec.location, None)
+    return dict(found)
+
+
+class _Sweep:
+    """One pass over the blocks."""
+
+    def __init__(
+        self,
+        ready: Ready,
+        writer: RunWriter,
+        watcher: Watcher,
+        interrupt: Interrupt,
+        outcome: Outcome,
+    ) -> None:
+        self.ready = ready
+        self.engine: TorchEngine = ready.engine
+        self.writer = writer
+        self.watcher = watcher
+        self.interrupt = interrupt
+        self.outcome = outcome
+        self.done = writer.done()
+        self.refused: set[str] = set()
+
+    def kept(self) -> int:
+        """Generations that need not be measured again."""
+        prompts = len(self.ready.prompts)
+        sizes = {c.id: c.batch_size for b in self.ready.blocks for c in b.cells}
+        return sum(
+            min(sizes[cell], prompts - group * sizes[cell])
+            for cell, group, _ in self.done
+            if cell in sizes
+        )
+
+    def run(self) -> None:
+        """All blocks, until the end or until the user stops it."""
+        for label, reason in self.ready.refused.items():
+            self._refuse(Cell(label, 0, self.ready.blocks[0].sampling), reason)
+        opened = ""
+        for block in self.ready.blocks:
+            if self.outcome.stopped:
+                return
+            todo = list(self._todo(block))
+            if todo and block.draft.label != opened:
+                self.engine.open_draft(draft_ref(block.draft))
+                opened = block.draft.label
+            if todo and self._prepare(block):
+                self._measure(block, todo)
+            self.writer.finish_block(block.id)
+            if not self.outcome.stopped:
+                self.watcher.block_done(block)
+
+    def _todo(self, block: Block) -> Iterator[tuple[int, int, list[Cell]]]:
+        """(group, repeat, cells) in the order they are run; the cells' is drawn from the seed."""
+        count = -(-len(self.ready.prompts) // block.batch_size)
+        for repeat in range(self.ready.recipe.measure.repeats):
+            for group in range(count):
+                cells = [c for c in block.cells if (c.id, group, repeat) not in self.done]
+                if cells:
+                    yield group, repeat, self._shuffled(block, cells, group, repeat)
+
+    def _shuffled(self, block: Block, cells: list[Cell], group: int, repeat: int) -> list[Cell]:
+        text = f"{self.ready.recipe.sampling.seed}/{block.id}/{group}/{repeat}"
+        random.Random(hashlib.sha256(text.encode()).digest()).shuffle(cells)
+        return cells
+
+    def _prepare(self, block: Block) -> bool:
+        """Self-test at this batch size and warm up every shape; False if the block cannot run."""
+        recipe = self.ready.recipe
+        batch = self.ready.prompts[: block.batch_size]
+        try:
+            if block.batch_size > 1:
+                self.engine.self_test(batch, block.batch_size, max(block.gammas[-1], 1))
+            for _ in range(recipe.measure.warmup):
+                self.engine.warm_up(block.cells, batch)
+        except (CellRefused, PairRefused) as err:
+            self._refuse_all(block, "refused", err.what)
+            return False
+        except OUT_OF_MEMORY as err:
+            if not is_out_of_memory(err):
+                raise
+            self._refuse_all(block, "oom", f"out of memory at batch {block.batch_size}")
+            return False
+        return True
+
+    def _measure(self, block: Block, todo: list[tuple[int, int, list[Cell]]]) -> None:
+        for group, repeat, cells in todo:
+            start = group * block.batch_size
+            prompts = self.ready.prompts[start : start + block.batch_size]
+            found = [(c, self._generate(c, prompts, repeat)) for c in self._wanted(cells)]
+            for cell, generations in found:
+                if generations:
+                    self.writer.write_group(block.id, cell, group, repeat, generations)
+                    self.outcome.count(cell, generations)
+                    self.watcher.group(block, cell, group, generations)
+            if self.outcome.stopped:
+                return
+
+    def _wanted(self, cells: list[Cell]) -> Iterator[Cell]:
+        """The cells of a group, until the user stops the run."""
+        for cell in cells:
+            if self.interrupt.asked:
+                self.outcome.stopped = True
+                return
+            if cell.id not in self.refused:
+                yield cell
+
+    def _generate(self, cell: Cell, prompts: Sequence[Prompt], repeat: int) -> list[Generation]:
+        try:
+            return self.engine.generate(cell, prompts, repeat)
+        except CellRefused as err:
+            self._refuse(cell, err.what)
+            return []
+
+    def _refuse_all(self, block: Block, status: str, reason: str) -> None:
+        for cell in block.cells:
+            self._refuse(cell, reason, status)
+
+    def _refuse(self, cell: Cell, reason: str, status: str = "refused") -> None:
+        self.refused.add(cell.id)
+        self.writer.write_refused(cell, status, reason)
+        self.outcome.bad_cells += 1
+        self.watcher.failed(cell, reason)

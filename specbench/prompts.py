@@ -20,10 +20,10 @@ from specbench.records import Prompt
 __all__ = ["RawPrompt", "encode", "load_prompts", "prepare", "select", "set_hash", "turn_messages"]
 
 DATASETS: dict[str, str] = {
-    "general": "chat, code, maths, translation, extraction, story: for instruction models",
-    "passages": "beginnings of public-domain prose: for the embedded pair and base models",
+    "general": "instruction models",
+    "passages": "base models, embedded",
 }
-"""The data sets that ship with the package, and what is in them."""
+"""The data sets that ship with the package, and the models they are meant for."""
 
 
 def load_prompts(dataset: str) -> tuple[RawPrompt, ...]:

@@ -191,9 +191,9 @@ def _lay_out(
     files.append(folder / "positions.csv", files.csv_line(schema.POSITIONS))
     files.append(folder / "generations.csv", files.csv_line(schema.GENERATIONS))
     start: dict[str, object] = {
-        "schema_version": schema.SCHEMA_VERSION,
         "run_id": folder.name,
         **_stored(manifest),
+        "schema_version": schema.SCHEMA_VERSION,
         "prompts": {"hash": prompt_hash, "count": len(prompts)},
         "state": "running",
     }

@@ -8,10 +8,11 @@ count is passed over here and taken out by a resume.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from specbench import files, schema
 from specbench.errors import UsageError
@@ -184,26 +185,22 @@ def _table(path: Path, columns: Sequence[str]) -> pd.DataFrame:
 
     import pandas as pd
 
-    text = [c for c in columns if c in schema.TEXT]
-    rest = [c for c in columns if c not in schema.TEXT]
     try:
         data = files.intact(path) or files.csv_line(columns).encode()
     except OSError as fault:
         raise UsageError(f"{path} cannot be read", where=_reason(path, fault)) from fault
-    frame = pd.read_csv(
-        io.BytesIO(data),
-        dtype={
-            c: str if c in schema.TEXT else "int64" if c in _WHOLE else "float64" for c in columns
-        },
-        keep_default_na=False,
-        na_values={c: [""] for c in rest},
-        float_precision="round_trip",
-    )
-    for column in text:
-        guarded = frame[column].str.startswith("'")
-        if guarded.any():
-            frame.loc[guarded, column] = frame.loc[guarded, column].map(files.unguard)
-    return frame
+    frame = pd.read_csv(io.BytesIO(data), dtype=str, keep_default_na=False)
+    return pd.DataFrame({column: _values(column, list(frame[column])) for column in columns})
+
+
+def _values(column: str, fields: list[str]) -> pd.Series[Any]:
+    """A column's fields as text or as numbers, which Python reads to the last digit."""
+    import pandas as pd
+
+    if column in schema.TEXT:
+        return pd.Series([files.unguard(field) for field in fields], dtype=str)
+    numbers = [float(field) if field else math.nan for field in fields]
+    return pd.Series(numbers, dtype="int64" if column in _WHOLE else "float64")
 
 
 def prompt_order(prompts: Iterable[Mapping[str, object]]) -> dict[str, int]:
@@ -213,12 +210,16 @@ def prompt_order(prompts: Iterable[Mapping[str, object]]) -> dict[str, int]:
 
 def _complete(generations: pd.DataFrame, prompts: list[dict[str, object]]) -> pd.DataFrame:
     """The rows of whole groups, with their group; rows of refused cells are kept."""
+    import pandas as pd
+
     order = prompt_order(prompts)
     for prompt_id in generations["prompt_id"]:
-        order.setdefault(prompt_id, len(order)) if prompt_id else None
-    place = generations["prompt_id"].map(order)
+        if prompt_id:
+            order.setdefault(prompt_id, len(order))
+    places = [order.get(prompt_id, -1) for prompt_id in generations["prompt_id"]]
     size = generations["batch_size"]
-    group = (place // size).fillna(-1).astype("int64")
+    # A refused cell has no prompt: −1 divided by any batch size stays −1.
+    group = pd.Series(places, generations.index, dtype="int64") // size
     expected = size.clip(upper=len(order) - group * size)
     keys = [generations["cell"], group, generations["repeat"]]
     found = generations["cell"].groupby(keys).transform("size")

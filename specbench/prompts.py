@@ -149,7 +149,8 @@ def encode(
     else:
         text = "\n".join(message["content"] for message in messages)
     ids = _with_one_bos(text, tokenizer, chat=chat)
-    if not ids:
+    # A BOS alone is no prompt either.
+    if not ids or (ids == [tokenizer.bos_token_id] and text.strip() != tokenizer.bos_token):
         raise UsageError(f'the tokenizer turns the prompt "{prompt_id}" into no tokens')
     return Prompt(prompt_id, raw.category, text, tuple(ids), tuple(messages) if chat else ())
 

@@ -1,0 +1,105 @@
+"""Why τ is not what the closed form says, as far as accept bits can tell.
+
+From kept and tested counts alone the gap splits in two, no finer: what comes from prompts that
+differ in α, and the rest, from within prompts. Whether the rest is a fall with the position or
+runs of kept drafts is told by the slope of the hazards (theory, gap decomposition).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from specbench import stats
+from specbench.intervals import t_quantile
+from specbench.sums import CellSums, Floats, ratio
+
+NOT_FOUND = "cause not found with these prompts"
+
+
+def gap_cause(sums: CellSums) -> str:
+    """The largest part of the gap that is larger than its error, in words."""
+    if sums.clusters < 3:
+        return NOT_FOUND
+    gap = _one(stats.tau_gap(sums.total()))
+    between, within, slope = (
+        _estimate(statistic, sums) for statistic in (_between, _within, _slope)
+    )
+    parts = {"between": between, "within": within}
+    found = {n: p for n, (p, error) in parts.items() if abs(p) > error and p * gap > 0}
+    if not found:
+        return NOT_FOUND
+    if max(found, key=lambda name: abs(found[name])) == "between":
+        low, high = _spread(sums)
+        return f"prompts differ (α from {low:.3f} to {high:.3f})"
+    if -slope[0] > slope[1]:
+        kept = _known(stats.hazards(sums.total())[0])
+        return f"α falls with position ({kept[0]:.3f} to {kept[-1]:.3f})"
+    return "kept drafts come in runs within a prompt"
+
+
+def _one(values: Floats) -> float:
+    return float(values[0])
+
+
+def _estimate(statistic: object, sums: CellSums) -> tuple[float, float]:
+    """A statistic of the clusters and the half-width of its jackknife interval."""
+    assert callable(statistic)
+    others = np.array([statistic(sums.drop(row)) for row in range(sums.clusters)])
+    m = sums.clusters
+    se = math.sqrt((m - 1) / m * float(np.sum((others - others.mean()) ** 2)))
+    return float(statistic(sums)), t_quantile(m - 1) * se
+
+
+def _mixture(sums: CellSums) -> float:
+    """Tokens per cycle if each prompt kept drafts independently at its own α.
+
+    Each α comes from few tests, and the closed form is convex: its noise would count as
+    differences between prompts, so its first-order effect is taken off.
+    """
+    tested = sums.tested.sum(axis=1)
+    used = tested > 0
+    alpha = sums.accepted.sum(axis=1)[used] / tested[used]
+    weight = sums.cycles[used] / sums.cycles[used].sum()
+    pooled = _one(stats.alpha(sums.total()))
+    order = np.arange(2, sums.gamma + 1)
+    bend = float(np.sum(order * (order - 1) * pooled ** (order - 2)))
+    noise = bend / 2 * pooled * (1 - pooled) / tested[used]
+    closed = np.sum(alpha[:, None] ** np.arange(sums.gamma + 1), axis=1)
+    return float(np.sum(weight * (closed - noise)))
+
+
+def _between(sums: CellSums) -> float:
+    return _mixture(sums) - _one(stats.tau_closed_form(sums.total()))
+
+
+def _within(sums: CellSums) -> float:
+    return _one(stats.tau(sums.total())) - _mixture(sums)
+
+
+def _slope(sums: CellSums) -> float:
+    """Change of the hazard per position, each weighted by its tests."""
+    total = sums.total()
+    kept, tested = stats.hazards(total)[0], total.tested[0]
+    used = tested > 0
+    if used.sum() < 2:
+        return 0.0
+    place = np.arange(len(kept))[used]
+    centred = place - np.average(place, weights=tested[used])
+    return float(_one(ratio(*_sums(tested[used] * centred, kept[used], centred))))
+
+
+def _sums(weight: Floats, kept: Floats, centred: Floats) -> tuple[Floats, Floats]:
+    return np.array([np.sum(weight * kept)]), np.array([np.sum(weight * centred)])
+
+
+def _known(values: Floats) -> Floats:
+    known: Floats = values[np.isfinite(values)]
+    return known
+
+
+def _spread(sums: CellSums) -> tuple[float, float]:
+    """The α of the middle four fifths of prompts: single prompts are too thin to name."""
+    low, high = np.quantile(_known(stats.alpha(sums)), [0.1, 0.9])
+    return float(low), float(high)

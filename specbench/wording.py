@@ -1,0 +1,129 @@
+"""How numbers read: decimals, intervals, sets of γ, counts; the same in every report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+
+from specbench.errors import clean
+from specbench.intervals import Interval
+
+NO_INTERVAL = "[–]"
+
+
+def fixed(value: float | None, places: int = 2) -> str:
+    """Fixed decimals with a true minus; empty where there is no number."""
+    if value is None or not math.isfinite(value):
+        return ""
+    text = f"{value:.{places}f}"
+    if float(text) == 0:
+        text = text.removeprefix("-")
+    return text.replace("-", "−")
+
+
+def bounds(found: Interval, places: int = 2) -> str:
+    """The interval alone, in brackets."""
+    if found.low is None or found.high is None:
+        return NO_INTERVAL
+    return f"[{fixed(found.low, places)}, {fixed(found.high, places)}]"
+
+
+def with_interval(found: Interval, places: int = 2, unit: str = "") -> str:
+    """A number and its interval, a dash where there is no number."""
+    if found.value is None:
+        return "–"
+    return f"{fixed(found.value, places)}{unit} {bounds(found, places)}"
+
+
+def column(found: Sequence[Interval], places: int = 2) -> list[str]:
+    """Numbers with intervals, so padded that all points stand below each other."""
+    triples = [(fixed(i.value, places), fixed(i.low, places), fixed(i.high, places)) for i in found]
+    sizes = [max((len(t[n]) for t in triples), default=0) for n in range(3)]
+
+    def one(value: str, low: str, high: str) -> str:
+        if not value:
+            return ""
+        head = value.rjust(sizes[0])
+        if not low or not high:
+            return f"{head} {NO_INTERVAL}"
+        return f"{head} [{low.rjust(sizes[1])}, {high.rjust(sizes[2])}]"
+
+    return [one(*triple) for triple in triples]
+
+
+def ms_places(values: Iterable[float | None]) -> int:
+    """Decimals of a column of milliseconds: by its largest, so that points stay aligned."""
+    largest = max((abs(v) for v in values if v is not None), default=0.0)
+    return 2 if largest < 100 else 1 if largest < 1000 else 0
+
+
+def percent(change: float, places: int = 1) -> str:
+    """A change from 0 as signed percent."""
+    text = fixed(100 * change, places)
+    return text if text.startswith("−") else f"+{text}"
+
+
+def percent_bounds(found: Interval) -> str:
+    """The interval of a change in percent."""
+    if found.low is None or found.high is None:
+        return NO_INTERVAL
+    return f"[{percent(found.low)}, {percent(found.high)}]"
+
+
+def gamma_set(gammas: Collection[int], around: int) -> str:
+    """γ as ranges of whole numbers, such as ``5–7, 9``; a range may run across `around`."""
+    wanted = sorted({*gammas, around})
+    runs: list[list[int]] = []
+    for gamma in wanted:
+        if runs and gamma == runs[-1][-1] + 1:
+            runs[-1].append(gamma)
+        else:
+            runs.append([gamma])
+    trimmed = [_without_end(run, around) for run in runs]
+    return ", ".join(_range(run) for run in trimmed if run)
+
+
+def _without_end(run: list[int], gamma: int) -> list[int]:
+    if run[0] == gamma:
+        return run[1:]
+    return run[:-1] if run[-1] == gamma else run
+
+
+def _range(run: list[int]) -> str:
+    if len(run) == 1:
+        return f"{run[0]}"
+    return f"{run[0]}, {run[1]}" if len(run) == 2 else f"{run[0]}–{run[-1]}"
+
+
+def count(number: int, noun: str = "", plural: str = "") -> str:
+    """A whole number, by comma from 10,000, and what it counts."""
+    shown = f"{number:,}" if number >= 10_000 else str(number)
+    if not noun:
+        return shown
+    return f"{shown} {noun if number == 1 else plural or noun + 's'}"
+
+
+def plain_number(value: float) -> str:
+    """A setting as a person types it: 1, 0.7."""
+    return f"{value:g}"
+
+
+def one_line(text: str) -> str:
+    """Foreign text on one line, without control characters."""
+    return " ".join(clean(text).split())
+
+
+def middle_cut(text: str, size: int, sign: str = "…") -> str:
+    """A name cut in its middle."""
+    if len(text) <= size:
+        return text
+    if size <= len(sign) + 1:
+        return text[: max(size, 1)]
+    room = size - len(sign)
+    tail = room - room // 2
+    return text[: room // 2] + sign + text[-tail:]
+
+
+def end_cut(text: str, size: int, sign: str = "…") -> str:
+    """Words cut at their end."""
+    return text if len(text) <= size else text[: max(size - len(sign), 0)] + sign[:size]

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from specbench.cli.doctor import doctor
 from specbench.cli.ls import ls
 from specbench.cli.run import run
 from specbench.cli.theory import theory
@@ -41,7 +42,7 @@ def _root(
     """Benchmark draft/target pairs for speculative decoding."""
 
 
-for _command in (run, theory, ls, validate):
+for _command in (run, theory, ls, validate, doctor):
     app.command()(_command)
 
 

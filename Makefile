@@ -1,0 +1,44 @@
+# Everything runs in .venv, made on first use from pyproject.toml and constraints.txt.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed
+export HF_HUB_OFFLINE ?= 1
+# One thread per process: two on two busy cores can be slower than one.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: run test test-slow test-some-slow check format embedded install clean
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gguf,dev]'
+	touch $(STAMP)
+
+run: $(STAMP)
+	$(BIN)/specbench run quickstart --csv results/quickstart.csv
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -m "not gpu" --durations=15
+
+test-some-slow: $(STAMP)
+	$(BIN)/python -m pytest -m "slow and not gpu and not long" --durations=10
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+embedded: $(STAMP)
+	$(BIN)/python -m scripts.embedded
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

@@ -159,11 +159,11 @@ def _cache_argument(model: Any) -> str:
     """`cache` from 5.2x on, `past_key_values` before; the wrong one would be swallowed silently."""
     names = inspect.signature(model.forward).parameters
     for name in ("cache", "past_key_values"):
-        if name in names:
+        if name in names and not getattr(model, "_is_stateful", False):
             return name
     raise UsageError(
         "the target's cache cannot be rolled back, so it cannot be measured",
-        where=f"{type(model).__name__} takes no key-value cache",
+        where=f"{type(model).__name__} keeps a state that is no key-value cache",
         hint="a decoder-only model with attention",
     )
 

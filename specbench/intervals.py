@@ -88,23 +88,22 @@ def jackknife(
     """
     clusters = sums.clusters
     value = float(statistic(sums.total())[0]) if clusters else math.nan
-    if not math.isfinite(value) or (log and value <= 0):
+    if not math.isfinite(value):
         return Interval(None, clusters=clusters)
-    if clusters < 2:
+    se = _standard_error(statistic(sums.leave_one_out()), log) if clusters > 1 else None
+    if se is None or (log and value <= 0):
         return Interval(value, clusters=clusters)
-    others = statistic(sums.leave_one_out())
-    if not np.all(np.isfinite(others)) or (log and np.any(others <= 0)):
-        return Interval(value, clusters=clusters)
-    se = _spread(np.log(others) if log else others)
-    half = t_quantile(clusters - 1, confidence) * se
-    low, high = _bounds(value, half, log)
+    low, high = _bounds(value, t_quantile(clusters - 1, confidence) * se, log)
     return Interval(value, max(low, possible[0]), min(high, possible[1]), se, clusters)
 
 
-def _spread(others: Floats) -> float:
-    """Standard error from leave-one-out values."""
-    m = len(others)
-    return math.sqrt((m - 1) / m * float(np.sum((others - others.mean()) ** 2)))
+def _standard_error(others: Floats, log: bool) -> float | None:
+    """From leave-one-out values; None where one of them is undefined."""
+    if not np.all(np.isfinite(others)) or (log and np.any(others <= 0)):
+        return None
+    spread = np.log(others) if log else others
+    m = len(spread)
+    return math.sqrt((m - 1) / m * float(np.sum((spread - spread.mean()) ** 2)))
 
 
 def _bounds(value: float, half: float, log: bool) -> tuple[float, float]:

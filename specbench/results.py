@@ -189,8 +189,8 @@ def _table(path: Path, columns: Sequence[str]) -> pd.DataFrame:
         data = files.intact(path) or files.csv_line(columns).encode()
     except OSError as fault:
         raise UsageError(f"{path} cannot be read", where=_reason(path, fault)) from fault
-    frame = pd.read_csv(io.BytesIO(data), dtype=str, keep_default_na=False)
-    return pd.DataFrame({column: _values(column, list(frame[column])) for column in columns})
+    frame = pd.read_csv(io.BytesIO(data), dtype=object, keep_default_na=False)
+    return pd.DataFrame({column: _values(column, frame[column].tolist()) for column in columns})
 
 
 def _values(column: str, fields: list[str]) -> pd.Series[Any]:
@@ -213,10 +213,11 @@ def _complete(generations: pd.DataFrame, prompts: list[dict[str, object]]) -> pd
     import pandas as pd
 
     order = prompt_order(prompts)
-    for prompt_id in generations["prompt_id"]:
+    ids = generations["prompt_id"].tolist()
+    for prompt_id in dict.fromkeys(ids):
         if prompt_id:
             order.setdefault(prompt_id, len(order))
-    places = [order.get(prompt_id, -1) for prompt_id in generations["prompt_id"]]
+    places = [order.get(prompt_id, -1) for prompt_id in ids]
     size = generations["batch_size"]
     # A refused cell has no prompt: −1 divided by any batch size stays −1.
     group = pd.Series(places, generations.index, dtype="int64") // size

@@ -14,75 +14,63 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "specbench"
 HEAVY = {"torch", "transformers", "datasets", "pandas", "matplotlib", "scipy", "pyarrow", "jinja2"}
 
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
 FLOORS: list[tuple[list[str], set[str]]] = [
     (["version", "errors", "signs"], set()),
     (
-        [
-            "records",
-            "kinds",
-            "cycle_law",
-            "inverse_law",
-            "run_law",
-            "speed_law",
-            "theory",
-            "trace",
-            "gamma",
-            "sums",
-            "stats",
-            "intervals",
-        ],
+        words(
+            """
+            records kinds cycle_law inverse_law run_law speed_law theory trace gamma sums
+            stats intervals
+            """
+        ),
         {"numpy"},
     ),
     (
-        [
-            "recipe_values",
-            "recipe_faults",
-            "recipe_specs",
-            "recipe",
-            "recipe_load",
-            "prompt_files",
-            "prompt_rows",
-            "prompt_hub",
-            "prompts",
-            "files",
-            "schema",
-            "rows",
-            "results",
-            "cells",
-            "recovery",
-            "summary",
-            "journal",
-        ],
+        words(
+            """
+            recipe_values recipe_faults recipe_specs recipe recipe_load prompt_files
+            prompt_rows prompt_hub prompts files schema rows results cells recovery summary
+            journal
+            """
+        ),
         {"numpy", "pydantic", "pydantic_core", "yaml"},
     ),
     (
-        ["timing", "sampling", "attention", "kvcache", "loading", "lm", "state", "environment"],
+        words(
+            """
+            timing sampling attention kvcache loading lm state environment
+            """
+        ),
         {"numpy", "torch", "transformers", "psutil"},
     ),
     (
-        [
-            "drafts.base",
-            "drafts.pairing",
-            "drafts.hf",
-            "drafts.self_draft",
-            "drafts.synthetic",
-            "drafts",
-        ],
+        words(
+            """
+            drafts.base drafts.pairing drafts.hf drafts.self_draft drafts.synthetic drafts
+            """
+        ),
         {"torch"},
     ),
     (
-        [
-            "engines.base",
-            "engines.rows",
-            "engines.selftest",
-            "engines.loop",
-            "engines.torch_engine",
-            "engines",
-        ],
+        words(
+            """
+            engines.base engines.rows engines.selftest engines.loop engines.torch_engine
+            engines
+            """
+        ),
         {"torch"},
     ),
     (
-        ["interrupt", "preflight", "progress", "sweep", "doctor"],
+        words(
+            """
+            interrupt preflight progress sweep doctor
+            """
+        ),
         {"torch", "transformers", "psutil", "rich"},
     ),
     (["*"], {"numpy", "rich"}),

@@ -133,7 +133,7 @@ def first_cycles(folder: Path) -> pd.DataFrame:
         rows = [row for row in files.json_lines(path) if row["index"] == 0]
         frames.append(pd.DataFrame(rows, columns=[*index, *times]))
     for frame in frames[1:]:
-        frame["first_s"] = frame[times].sum(axis=1)
+        frame["first_s"] = frame[times].astype("float64").sum(axis=1, skipna=False)
     table = pd.concat([f[[*index, "first_s"]] for f in frames[1:]] or frames)
     table = table.astype({"repeat": "float64", "first_s": "float64"})
     return table.drop_duplicates(index, keep="last")

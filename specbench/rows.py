@@ -80,12 +80,17 @@ def cycle_object(cell: Cell, generation: Generation, index: int, cycle: Cycle) -
         "num_accepted": cycle.num_accepted,
         "emitted_ids": cycle.emitted_ids,
         "num_delivered": cycle.num_delivered,
-        "draft_s": cycle.draft_s,
-        "verify_s": cycle.verify_s,
-        "other_s": cycle.other_s,
+        "draft_s": _measured(cycle.draft_s),
+        "verify_s": _measured(cycle.verify_s),
+        "other_s": _measured(cycle.other_s),
         "num_rows": cycle.rows,
         "censor": cycle.censor,
     }
+
+
+def _measured(seconds: float) -> float | None:
+    """A time as JSON can hold it: None where an engine does not give it."""
+    return seconds if math.isfinite(seconds) else None
 
 
 def tokens_object(cell: Cell, generation: Generation, text: str | None) -> dict[str, object]:

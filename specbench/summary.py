@@ -178,7 +178,7 @@ def _cycle_times(part: Part, row: Row) -> Row:
         "t_other_ms": other,
         "latency_formula_ms": models / tau if tau else None,
         "tokens_per_second": stats.ratio(total.tokens, total.share_s)[0],
-        "ttft_ms": 1000 * float((part.good["prefill_s"] + part.good["first_s"]).mean()),
+        "ttft_ms": 1000 * float((part.good["prefill_s"] + part.good["first_s"]).mean(skipna=False)),
     }
 
 

@@ -75,6 +75,19 @@ def test_undrafted_and_censored_cycles_are_counted(tmp_path: Path) -> None:
     assert (row["num_tested"], row["num_accepted"]) == (2, 2)
 
 
+def test_a_time_that_was_not_measured_is_empty(tmp_path: Path) -> None:
+    writer = start(tmp_path / "r", 1)
+    unknown = cycle(1, 1, draft_s=math.nan, other_s=math.nan)
+    writer.write_group("small", cell(1), 0, 0, [generation("p0", [unknown])])
+    writer.finish_block("small")
+    writer.finish({})
+    summary = load_run(tmp_path / "r").summary
+    assert summary is not None
+    assert summary["t_verify_ms"].iloc[0] == 20
+    assert summary[["t_draft_ms", "latency_ms", "ttft_ms"]].iloc[0].isna().tolist() == [True] * 3
+    assert summary["tau"].iloc[0] == 2
+
+
 def test_a_failed_generation_has_a_reason_and_no_number(tmp_path: Path) -> None:
     """D28, D42: nothing of the generation before stays in the row of the failed one."""
     writer = start(tmp_path / "r", 2)

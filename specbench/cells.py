@@ -109,11 +109,12 @@ class Part:
 def parts(run: RunData) -> Iterator[Part]:
     """Each cell with all its generations, then each cell and category.
 
-    Cells come in order of first appearance, categories in the order of the prompts. Prompts
-    without a category are in `all` only, and so is a category of that name.
+    Blocks come in order of first appearance, their cells by γ (they were measured in a drawn
+    order), categories in the order of the prompts. Prompts without a category are in `all` only,
+    and so is a category of that name.
     """
     rows, positions = _labelled(run)
-    by_cell = _split(rows, positions, "cell")
+    by_cell = _ordered(_split(rows, positions, "cell"))
     for cell_rows, cell_positions in by_cell:
         yield Part(ALL, cell_rows, cell_positions)
     names = dict.fromkeys(str(prompt.get("category", "")) for prompt in run.prompts)
@@ -133,6 +134,18 @@ def _labelled(run: RunData) -> tuple[pd.DataFrame, pd.DataFrame]:
     rows = rows.merge(first_cycles(run.folder), on=_KEY, how="left")
     positions = run.positions.merge(rows[[*_KEY, "group", "category"]], on=_KEY, how="inner")
     return rows, positions
+
+
+def _ordered(
+    cells: list[tuple[pd.DataFrame, pd.DataFrame]],
+) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
+    """Cells by first appearance of their block, then by γ."""
+    blocks: dict[tuple[object, ...], int] = {}
+    keys = []
+    for rows, positions in cells:
+        block = blocks.setdefault(Part(ALL, rows, positions).block, len(blocks))
+        keys.append((block, int(rows["gamma"].iloc[0])))
+    return [cells[i] for i in sorted(range(len(cells)), key=keys.__getitem__)]
 
 
 def _split(

@@ -111,19 +111,3 @@ def plain_number(value: float) -> str:
 def one_line(text: str) -> str:
     """Foreign text on one line, without control characters."""
     return " ".join(clean(text).split())
-
-
-def middle_cut(text: str, size: int, sign: str = "…") -> str:
-    """A name cut in its middle."""
-    if len(text) <= size:
-        return text
-    if size <= len(sign) + 1:
-        return text[: max(size, 1)]
-    room = size - len(sign)
-    tail = room - room // 2
-    return text[: room // 2] + sign + text[-tail:]
-
-
-def end_cut(text: str, size: int, sign: str = "…") -> str:
-    """Words cut at their end."""
-    return text if len(text) <= size else text[: max(size - len(sign), 0)] + sign[:size]

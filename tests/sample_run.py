@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from specbench import files, schema
+from specbench import files
+from specbench import rows as row_of
 from specbench.journal import RunWriter
 from specbench.records import Cell, Cycle, Generation, Prompt, Sampling
 
@@ -69,11 +70,11 @@ def build(
 def _write(folder: Path, made: Sequence[tuple[Cell, int, Generation]]) -> None:
     """The rows of many groups at once: one by one they would wait for the disk each time."""
     good = [(cell, g) for cell, _, g in made if g.status == "ok"]
-    tokens = [schema.tokens_object(cell, g, None) for cell, g in good]
-    positions = [row for cell, g in good for row in schema.position_rows(cell, g)]
-    rows = [schema.generation_row(cell, g) for cell, _, g in made]
+    tokens = [row_of.tokens_object(cell, g, None) for cell, g in good]
+    positions = [row for cell, g in good for row in row_of.position_rows(cell, g)]
+    rows = [row_of.generation_row(cell, g) for cell, _, g in made]
     cycles = [
-        schema.cycle_object(cell, g, index, cycle)
+        row_of.cycle_object(cell, g, index, cycle)
         for cell, g in good
         for index, cycle in enumerate(g.cycles)
     ]

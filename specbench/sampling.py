@@ -16,6 +16,8 @@ from torch import Tensor
 
 from specbench.records import Sampling
 
+TINY = torch.finfo(torch.float64).tiny
+
 
 def law(logits: Tensor, sampling: Sampling) -> Tensor:
     """Probabilities (…, V), float64: temperature, then top-k, then top-p; temperature above 0."""
@@ -42,11 +44,13 @@ def draw(weights: Tensor, u: Tensor) -> Tensor:
     """Ids (B,) by inverse CDF from float64 weights (B, V) ≥ 0 and uniforms u (B,) in [0, 1).
 
     The uniform is scaled by the weights' total, so they need not sum to 1; an entry of weight 0 is
-    never drawn, because u·total < total in round-to-nearest for every u ≤ 1 − 2⁻⁵³.
+    never drawn, because u·total < total in round-to-nearest for every u ≤ 1 − 2⁻⁵³ and every
+    normal total. Weights that are NaN give the last id, which can be fed until the flag is read.
     """
     cumulative = weights.cumsum(dim=-1)
     threshold = u.unsqueeze(-1) * cumulative[..., -1:]
-    return torch.searchsorted(cumulative, threshold, right=True).squeeze(-1)
+    index = torch.searchsorted(cumulative, threshold, right=True).squeeze(-1)
+    return index.clamp_(max=weights.shape[-1] - 1)
 
 
 def keeps(p_token: Tensor, q_token: Tensor, u: Tensor) -> Tensor:
@@ -57,7 +61,7 @@ def keeps(p_token: Tensor, q_token: Tensor, u: Tensor) -> Tensor:
 def residual(p: Tensor, q: Tensor) -> Tensor:
     """max(0, p − q), not normalised; p itself where that is all zero (p = q up to rounding)."""
     rest = (p - q).clamp_(min=0.0)
-    return torch.where(rest.sum(dim=-1, keepdim=True) > 0.0, rest, p)
+    return torch.where(rest.sum(dim=-1, keepdim=True) > TINY, rest, p)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ class Decision:
     next_token: Tensor
     """(B,) the correction or the bonus."""
     bad: Tensor
-    """(B,) whether a logit was not finite where it must be."""
+    """(B,) whether a logit of the target, or a law of the draft, was not finite."""
 
 
 def decide_sampled(
@@ -99,9 +103,8 @@ def decide_sampled(
     q_next = _law_at(q, drafted, accepted, p_next)
     if counts is not None:
         q_next = torch.where((accepted < counts).unsqueeze(-1), q_next, 0.0)
-    return Decision(
-        accepted, draw(residual(p_next, q_next), correct_u), p[..., 0].isnan().any(dim=-1)
-    )
+    some = p[..., 0].sum(dim=-1) if q is None else p[..., 0].sum(dim=-1) + q[..., 0].sum(dim=-1)
+    return Decision(accepted, draw(residual(p_next, q_next), correct_u), some.isnan())
 
 
 def _leading(kept: Tensor, counts: Tensor | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Greedy text is that of the target alone, recomputed without a cache, token for token (float64)."""
+"""Greedy text is that of the target alone, decoded without a cache, token for token (float64)."""
 
 from __future__ import annotations
 

@@ -157,8 +157,9 @@ def drafts_table(view: View, findings: Sequence[Finding]) -> Table:
     if len(findings) > 1:
         columns.append(Column(_varied(view), cells([short_title(title) for title, _ in found])))
     tones = [TONES[one.tone] for one in drafts]
+    header = "γ" if len(findings) > 1 else "best γ"
     columns += [
-        Column("best γ", cells([str(row.gamma) if row else "" for row in rows]), right=True),
+        Column(header, cells([str(row.gamma) if row else "" for row in rows]), right=True),
         Column("speedup [95 %]", [[pair] for pair in zip(speeds, tones, strict=True)]),
         Column("α", cells([fixed(_alpha(one), 3) for one in drafts]), right=True, drop=3),
         Column("c", cells([fixed(_cost(row), 3) for row in rows]), right=True, drop=1),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-RValue: TypeAlias = "str | int | float | bool | bytes | None | list[RValue] | dict[str, RValue]"
+RValue: TypeAlias = "str | int | float | bool | bytes | list[RValue] | dict[str, RValue] | None"
 
 _NIL, _REF, _SYM, _PAIR, _CHAR = 254, 255, 1, 2, 9
 _LGL, _INT, _REAL, _STR, _LIST, _RAW, _ENV_GLOBAL = 10, 13, 14, 16, 19, 24, 253

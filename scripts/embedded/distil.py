@@ -1,0 +1,94 @@
+"""Teaches the draft the target's probabilities: KL first, then mostly total variation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import LlamaForCausalLM
+
+from scripts.embedded import models
+from scripts.embedded.sample import make_shard
+from scripts.embedded.target import record
+from scripts.embedded.training import Plan, Run
+
+PLAN = Plan("draft", steps=6000, rate=1e-2, warmup=50, batch=10, log_every=50)
+SHARD_STEPS, KEPT = 60, 24
+VARIATION_SHARE = 0.85  # the weight of total variation at the end of the plan
+
+
+class Pool:
+    """The latest shards of the target's samples; makes each one when it is first needed."""
+
+    def __init__(self, teacher: LlamaForCausalLM, work: Path, seed: int) -> None:
+        self.teacher, self.seed = teacher, seed
+        self.folder = work / "shards"
+        self.folder.mkdir(exist_ok=True)
+        self.row = np.load(work / "train.npy")
+        self.shards: dict[int, dict[str, torch.Tensor]] = {}
+
+    def shard(self, index: int) -> dict[str, torch.Tensor]:
+        if index not in self.shards:
+            file = self.folder / f"{index:04d}.pt"
+            if not file.exists():
+                make_shard(self.teacher, self.row, index, self.seed, file)
+            self.shards[index] = torch.load(file, weights_only=True, mmap=True)
+        for old in [number for number in self.shards if number < index - 2 * KEPT]:
+            del self.shards[old]
+        return self.shards[index]
+
+    def batch(self, step: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Draws sequences and probabilities from the shards known at this step."""
+        newest = step // SHARD_STEPS
+        self.shard(newest)
+        rng = np.random.default_rng([self.seed, 7, step])
+        kind = "plain" if step % 3 == 2 else "sampled"
+        rows, probs = [], []
+        for _ in range(size):
+            shard = self.shard(int(rng.integers(max(0, newest - KEPT + 1), newest + 1)))
+            at = int(rng.integers(0, len(shard[kind])))
+            rows.append(shard[kind][at].long())
+            probs.append(shard[f"{kind}_probs"][at].float())
+        return torch.stack(rows), torch.stack(probs)
+
+
+def losses(
+    model: LlamaForCausalLM, tokens: torch.Tensor, probs: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The soft cross entropy (KL but for a constant) and the total variation, as means."""
+    logs = torch.log_softmax(model(tokens[:, :-1], use_cache=False).logits, dim=-1)
+    cross = -(probs * logs).sum(-1).mean()
+    variation = 0.5 * (probs - logs.exp()).abs().sum(-1).mean()
+    return cross, variation
+
+
+def train(
+    teacher: LlamaForCausalLM,
+    work: Path,
+    seed: int,
+    deadline: float,
+    alpha: Callable[[LlamaForCausalLM], float],
+    plan: Plan = PLAN,
+) -> LlamaForCausalLM | None:
+    """Distils the draft; returns it when the plan is done."""
+    model = models.draft(seed)
+    models.speed_up(model)
+    run, pool = Run(model, plan, work), Pool(teacher, work, seed)
+    seen: list[float] = []
+
+    def loss_at(step: int) -> torch.Tensor:
+        cross, variation = losses(model, *pool.batch(step, plan.batch))
+        seen.append(float(variation.detach()))
+        share = VARIATION_SHARE * min(1.0, 2 * step / plan.steps)
+        return (1 - share) * cross + share * 4 * variation
+
+    def look(step: int, loss: float) -> None:
+        recent = 1 - float(np.mean(seen[-plan.log_every :]))
+        print(plan.name, step, f"loss {loss:.4f}, overlap in training {recent:.4f}", flush=True)
+        if step % (4 * plan.log_every) == 0:
+            record(work, plan.name, step, loss=loss, alpha=alpha(model.eval()))
+            model.train()
+
+    return model if run.train(loss_at, look, deadline) else None

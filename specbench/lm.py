@@ -35,7 +35,7 @@ class CausalLM:
         self.dtype: torch.dtype = model.dtype
         self.num_layers = int(self.config.num_hidden_layers)
         self._cache_name = _cache_argument(model)
-        self._windows = _windows(self.config, label)
+        self._windows = windows_of(self.config, label)
 
     def session(self, rows: int, capacity: int) -> Session:
         """A fresh KV state for `rows` rows of `capacity` slots."""
@@ -168,8 +168,8 @@ def _cache_argument(model: Any) -> str:
     )
 
 
-def _windows(config: Any, label: str) -> int | dict[str, int | None] | None:
-    """The sliding window of all layers, or one by layer type where the model mixes them."""
+def windows_of(config: Any, label: str) -> int | dict[str, int | None] | None:
+    """The sliding window of all layers, or one by layer type; refuses layers that keep a state."""
     window: Any = getattr(config, "sliding_window", None)
     kinds = sorted(set(getattr(config, "layer_types", None) or ()))
     unknown = [k for k in kinds if k not in (FULL, SLIDING)]

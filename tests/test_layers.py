@@ -68,7 +68,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
     (
         words(
             """
-            interrupt preflight progress sweep doctor
+            interrupt preflight progress sweep doctor pair_check
             """
         ),
         {"torch", "transformers", "psutil", "rich"},

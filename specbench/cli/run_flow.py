@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
-from specbench.errors import UsageError
+from specbench.errors import RunError, UsageError
 from specbench.recipe import Recipe, default_recipe, merge_flags
 from specbench.recipe_faults import FLAGS
 from specbench.recipe_load import get_recipe
@@ -24,6 +25,7 @@ def run_flow(flags: dict[str, Any]) -> int:
     """Measure, report and return the exit code."""
     recipe = recipe_of(flags)
     _check_csv(flags["csv"])
+    _check_folder(flags["output_dir"], resume=bool(flags["resume"]))
     from specbench.preflight import get_ready
     from specbench.progress import Progress
     from specbench.sweep import Destination, run_sweep
@@ -50,11 +52,44 @@ def _check_csv(path: Path | None) -> None:
         )
 
 
+def _check_folder(folder: Path | None, *, resume: bool) -> None:
+    """Refuse a folder that holds something, or that cannot be made, before models are read."""
+    if folder is None or (resume and (folder / "run.json").is_file()):
+        return
+    try:
+        taken = folder.exists() and any(folder.iterdir())
+        there = next(p for p in (folder, *folder.absolute().parents) if p.exists())
+        refused = "" if there.is_dir() and os.access(there, os.W_OK) else f"{there} cannot hold it"
+    except OSError as err:
+        taken, refused = False, err.strerror or str(err)
+    if refused:
+        raise UsageError(
+            f"cannot write to {folder}", where=f"--output-dir: {refused}", hint="another folder"
+        )
+    if taken:
+        raise UsageError(
+            f"{folder} is not empty",
+            where="--output-dir",
+            hint="another --output-dir, or --resume to go on with the run in it",
+        )
+
+
+def _copy(summary: Path, path: Path) -> None:
+    try:
+        shutil.copyfile(summary, path)
+    except OSError as err:
+        raise RunError(
+            f"--csv {path} cannot be written: {err.strerror or err}",
+            where=f"the run is complete in {summary.parent}",
+            hint=f"cp {summary} to another place",
+        ) from err
+
+
 def _report(folder: Path, flags: dict[str, Any]) -> None:
     from specbench.report import report
 
     if flags["csv"] is not None:
-        shutil.copyfile(folder / "summary.csv", flags["csv"])
+        _copy(folder / "summary.csv", flags["csv"])
     report(
         folder,
         output_format=flags["output_format"].value,

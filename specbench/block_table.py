@@ -14,6 +14,7 @@ from specbench.wording import column, count, fixed, gamma_set, ms_places, one_li
 WIDE, NORMAL, NARROW = 118, 80, 60
 """Columns of the terminal from which on each form is used; below the last, records."""
 WITH_RATE = 130
+DUST = 1e-9
 TONES = {"good": "cyan", "unsure": "yellow", "bad": "red", "": ""}
 
 
@@ -104,7 +105,8 @@ def against_formula(row: Row) -> str:
     low, high = row.gap.low, row.gap.high
     if low is None or high is None:
         return " "
-    return ">" if low > 0 else "<" if high < 0 else "="
+    # At γ = 1 the gap is 0 by definition, and what is left of it is rounding.
+    return ">" if low > DUST else "<" if high < -DUST else "="
 
 
 def _split(row: Row) -> str:
@@ -205,10 +207,11 @@ def heading(view: View, block: Block) -> tuple[list[Span], str]:
         (one_line(view.target), "bold"),
     ]
     first += [(f", {title}", "")] if title else []
-    return first, _constants(view, block)
+    return first, constants(view, block)
 
 
-def _constants(view: View, block: Block) -> str:
+def constants(view: View, block: Block) -> str:
+    """What does not vary in a block."""
     settings = mapping(view.run.manifest, "settings")
     parts = list(block.setting.words().values())
     parts += [str(settings[key]) for key in ("dtype", "device") if settings.get(key)]

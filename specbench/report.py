@@ -1,0 +1,117 @@
+"""Tables, charts and sentences again from the files of a result, and from nothing else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TextIO
+
+from specbench import files
+from specbench.advise import Advice, advise
+from specbench.errors import UsageError
+from specbench.markdown import report_markdown
+from specbench.plot_style import style_named
+from specbench.results import load_run
+from specbench.signs import Signs
+from specbench.summary_rows import FORMATS, summary_rows
+from specbench.terminal import chart_lines, console_for, quiet_lines, report_lines, show
+
+__all__ = ["FORMATS", "report", "report_all", "summary_rows", "write_files"]
+
+
+def report_all(
+    folders: Sequence[Path],
+    *,
+    output: str = "table",
+    chart_only: bool = False,
+    all_cells: bool = False,
+    quiet: bool = False,
+    paper: bool = False,
+    no_color: bool = False,
+) -> None:
+    """Report each folder to stdout; as rows (`csv`, `json`, `md`) all of them together."""
+    if output in FORMATS:
+        sys.stdout.write(summary_rows(folders, output))
+        return
+    if output != "table":
+        known = ", ".join(("table", *FORMATS))
+        raise UsageError(f'--format "{output}": no such format', hint=known)
+    for place, folder in enumerate(folders):
+        if place:
+            print()
+        report(
+            folder,
+            chart_only=chart_only,
+            all_cells=all_cells,
+            quiet=quiet,
+            paper=paper,
+            no_color=no_color,
+        )
+
+
+def report(
+    folder: Path,
+    *,
+    chart_only: bool = False,
+    all_cells: bool = False,
+    quiet: bool = False,
+    paper: bool = False,
+    no_color: bool = False,
+    width: int | None = None,
+    stream: TextIO | None = None,
+    notes: TextIO | None = None,
+    write: bool = True,
+) -> Advice:
+    """Write report.md and plots/ into a result folder, and print it; warnings go to `notes`.
+
+    Works on a folder whose run was stopped: what is missing is said. With `chart_only` nothing is
+    written. `width` is that of the terminal, or else what the stream or `COLUMNS` says.
+    """
+    advice = advise(load_run(folder))
+    notes = notes or sys.stderr
+    if write and not chart_only:
+        _write(advice, folder, "paper" if paper else "wide", notes)
+    out = stream or sys.stdout
+    console = console_for(out, no_color=no_color, width=width)
+    signs = Signs(out)
+    if quiet:
+        lines = quiet_lines(advice, signs)
+    elif chart_only:
+        lines = chart_lines(advice, console.width, signs)
+    else:
+        lines = report_lines(advice, console.width, signs, all_cells=all_cells)
+    show(lines, console)
+    if not chart_only:
+        show_warnings(advice, notes, no_color=no_color)
+    return advice
+
+
+def write_files(advice: Advice, folder: Path, *, style: str = "wide") -> list[Path]:
+    """Write report.md and the charts; the files written."""
+    from specbench.plots import draw_all
+
+    style_named(style)
+    files.replace(folder / "report.md", report_markdown(advice))
+    return [
+        folder / "report.md",
+        *draw_all(advice.view, advice.findings, folder / "plots", style=style),
+    ]
+
+
+def _write(advice: Advice, folder: Path, style: str, notes: TextIO) -> None:
+    """A folder that takes no files can still be read."""
+    try:
+        write_files(advice, folder, style=style)
+    except OSError as fault:
+        reason = fault.strerror or fault
+        print(f"note: report.md and plots/ were not written: {reason}", file=notes)
+
+
+def show_warnings(advice: Advice, notes: TextIO, *, no_color: bool = False) -> None:
+    """Print the warnings, each with its next step."""
+    console, signs = console_for(notes, no_color=no_color), Signs(notes)
+    for warning in advice.warnings:
+        style = "yellow" if warning.doubtful else ""
+        head, *rest = warning.lines()
+        show([[(signs(head), style)], *([(signs(line), "")] for line in rest)], console)

@@ -14,7 +14,7 @@ from specbench.engines.base import DraftRef, SelfTest, Settings
 from specbench.engines.loop import Job, RowResult, decode
 from specbench.engines.rows import Limits
 from specbench.engines.selftest import self_test
-from specbench.errors import CellFailed, CellRefused, UsageError
+from specbench.errors import CellFailed, CellRefused, PairRefused, SpecbenchError, UsageError
 from specbench.lm import CausalLM
 from specbench.records import Cell, Generation, Prompt, Status
 from specbench.sampling import uniforms
@@ -46,6 +46,7 @@ class TorchEngine:
         self.target: CausalLM
         self.tokenizer: Any = None
         self.draft: Draft | None = None
+        self._opened: DraftRef | None = None
         self._eos: frozenset[int] = frozenset()
 
     def open_target(self) -> None:
@@ -61,7 +62,9 @@ class TorchEngine:
             self._eos = eos_ids(model, self.tokenizer)
 
     def open_draft(self, draft: DraftRef) -> None:
-        """Load a draft in place of the last one."""
+        """Load a draft in place of the last one; the one that is there already stays."""
+        if draft == self._opened:
+            return
         self._free_draft()
         context = Context(
             self.target,
@@ -71,6 +74,7 @@ class TorchEngine:
             self.settings.trust_remote_code,
         )
         self.draft = open_draft(draft.kind, draft.ref, dict(draft.options), draft.label, context)
+        self._opened = draft
 
     def describe(self) -> dict[str, str]:
         """Device, dtypes and such, as files name them."""
@@ -91,7 +95,18 @@ class TorchEngine:
         texts = [p.token_ids for p in prompts[:batch_size]]
         texts = (list(texts) * batch_size)[:batch_size]
         models = [self.target, *self._draft_models()]
-        return self_test(models, texts, gamma, self.target.vocab_size)
+        try:
+            return self_test(models, texts, gamma, self.target.vocab_size)
+        except SpecbenchError:
+            raise
+        except Exception as err:  # a model's own code may raise anything
+            if is_out_of_memory(err):
+                raise
+            raise PairRefused(
+                "the self-test of the pair failed, so it cannot be measured",
+                where=f"{', '.join(m.label for m in models)}: {_reason(err)}",
+                hint="a decoder-only model with attention; --debug shows where",
+            ) from err
 
     def _draft_models(self) -> list[CausalLM]:
         lm = getattr(self.draft, "lm", None)
@@ -102,12 +117,9 @@ class TorchEngine:
         for cell in cells:
             try:
                 self._decode(cell, self._fitting(prompts), 0, max(WARM_UP_TOKENS, cell.gamma + 2))
-            except CellFailed:
-                continue
-            except OUT_OF_MEMORY as err:
-                if not is_out_of_memory(err):
-                    raise
+            except Exception:  # a model's own code may raise anything
                 self._free_cache()
+                continue
             self._refuse_problem(cell)
 
     def _fitting(self, prompts: Sequence[Prompt]) -> list[Prompt]:
@@ -121,7 +133,7 @@ class TorchEngine:
             results = self._decode(cell, fitting, repeat, self.settings.max_new_tokens)
         except CellFailed as err:
             return self._failed(prompts, repeat, "error", err.what)
-        except OUT_OF_MEMORY as err:
+        except Exception as err:  # a model's own code may raise anything
             if not is_out_of_memory(err):
                 return self._failed(prompts, repeat, "error", _reason(err))
             self._free_cache()
@@ -208,8 +220,10 @@ class TorchEngine:
         ]
 
     def _free_draft(self) -> None:
-        self.draft = None
-        self._free_cache()
+        self._opened = None
+        if self.draft is not None:
+            self.draft = None
+            self._free_cache()
 
     def _free_cache(self) -> None:
         gc.collect()
@@ -218,18 +232,17 @@ class TorchEngine:
 
     def close(self) -> None:
         """Free the models."""
-        self._free_draft()
+        self.draft = self._opened = None
         del self.target
         self._free_cache()
-
-
-OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError, RuntimeError)
 
 
 def is_out_of_memory(err: BaseException) -> bool:
     """Whether an error says that memory ran out; torch's CPU allocator raises a RuntimeError."""
     if isinstance(err, torch.OutOfMemoryError | MemoryError):
         return True
+    if not isinstance(err, RuntimeError):
+        return False
     return "can't allocate memory" in str(err) or "out of memory" in str(err).lower()
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from specbench import loading
 from specbench.drafts.base import Context, Proposal
 from specbench.drafts.pairing import check_vocabularies
+from specbench.errors import PairRefused, UsageError
 from specbench.lm import CausalLM, Session
 from specbench.records import Law, Sampling
 from specbench.sampling import draw, first_max, law
@@ -44,7 +45,15 @@ class HfDraft:
             dtype=context.dtype,
             trust_remote_code=context.trust_remote_code,
         )
-        return cls(CausalLM(model, label), context.target.vocab_size)
+        try:
+            lm = CausalLM(model, label)
+        except UsageError as err:
+            raise PairRefused(
+                f"the draft {label} cannot be rolled back, so it cannot be measured",
+                where=f"--draft {ref}: {err.where}",
+                hint=err.hint,
+            ) from err
+        return cls(lm, context.target.vocab_size)
 
     def start(self, state: TextState, sampling: Sampling, capacity: int) -> None:
         """Feed the prompt without its last token."""

@@ -53,9 +53,11 @@ class _Draft:
     keys: dict[str, Cell] = field(default_factory=dict)
     baselines: dict[str, str] = field(default_factory=dict)
 
-    def best(self) -> str:
-        """The best cell so far, as `γ 8  1.98`."""
-        found = [(s, c) for c in self.keys.values() if c.gamma and (s := self._speedup(c)) > 0]
+    def best(self, block: Block | None = None) -> str:
+        """The best cell so far, of all or of one block, as `γ 8  1.98`."""
+        cells = self.keys.values() if block is None else block.cells
+        known = [c for c in cells if c.gamma and c.id in self.cells]
+        found = [(s, c) for c in known if (s := self._speedup(c)) > 0]
         if not found:
             return ""
         speedup, cell = max(found, key=lambda item: item[0])
@@ -85,6 +87,8 @@ class Progress:
         self._started = time.monotonic()
         self._last_line = self._started
         self._total = self._done = self._kept = self._failed = 0
+        self._blocks: Sequence[Block] = ()
+        self._told: set[tuple[str, str]] = set()
 
     def say(self, text: str) -> None:
         """One note."""
@@ -117,6 +121,7 @@ class Progress:
     def begin(self, folder: Path, blocks: Sequence[Block], generations: int, kept: int) -> None:
         """Show what is about to be measured."""
         self._total, self._kept, self._done = generations, kept, kept
+        self._blocks = blocks
         cells = sum(len(b.cells) for b in blocks)
         for block in blocks:
             share = generations * len(block.cells) // cells
@@ -151,12 +156,26 @@ class Progress:
         self._failed += 1
         self._log(f"cell failed: {cell.draft} γ {cell.gamma}: {reason}")
 
+    def note(self, draft: str, text: str) -> None:
+        """Say it, once for each draft."""
+        if (draft, text) not in self._told:
+            self._told.add((draft, text))
+            self.say(f"note: {draft}: {text}")
+
     def block_done(self, block: Block) -> None:
-        """Say that a draft is done, in a log."""
+        """Say that a draft is done in a setting, in a log."""
         if self._live is None and block.gammas[-1]:
-            setting = f"temperature {block.sampling.temperature:g}"
-            best = self._drafts[block.draft.label].best()
-            self._log(f"{block.draft.label}, {setting} done: {best}")
+            name = ", ".join([block.draft.label, *self._setting(block)])
+            best = self._drafts[block.draft.label].best(block)
+            self._log(f"{name} done: {best}" if best else f"{name} done")
+
+    def _setting(self, block: Block) -> list[str]:
+        """What tells a block from the draft's other ones."""
+        shown = _words(block)
+        return [text for name, text in shown.items() if len(self._values(name)) > 1]
+
+    def _values(self, name: str) -> set[str]:
+        return {_words(block)[name] for block in self._blocks}
 
     def end(self) -> None:
         """Take the bars away."""
@@ -192,3 +211,15 @@ class Progress:
             )
         table.add_row("", f"{self._share()}   {self._left()} left", f"failed {self._failed}", "")
         return table
+
+
+def _words(block: Block) -> dict[str, str]:
+    """A block's setting, each part under its name."""
+    law = block.sampling
+    return {
+        "temperature": f"temperature {law.temperature:g}",
+        "top_k": f"top-k {law.top_k}",
+        "top_p": f"top-p {law.top_p:g}",
+        "batch": f"batch {block.batch_size}",
+        "context": f"context {block.context_length}",
+    }

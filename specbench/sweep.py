@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from specbench.engines.torch_engine import OUT_OF_MEMORY, TorchEngine, is_out_of_memory
+from specbench.engines.torch_engine import TorchEngine, is_out_of_memory
 from specbench.environment import environment, model_identity
 from specbench.errors import CellRefused, PairRefused
 from specbench.interrupt import Interrupt
@@ -38,6 +38,9 @@ class Watcher(Protocol):
 
     def failed(self, cell: Cell, reason: str) -> None:
         """A cell cannot be measured."""
+
+    def note(self, draft: str, text: str) -> None:
+        """Something about the numbers of a draft that the user should know; told once."""
 
     def block_done(self, block: Block) -> None:
         """A block was measured to its end."""
@@ -63,18 +66,26 @@ class Outcome:
     folder: Path
     generations: int
     measured: int = 0
-    bad_cells: int = 0
-    """Cells that are oom, error or refused as a whole."""
+    """Generations that are there, those from before a resume included."""
     stopped: bool = False
     _good: set[str] = field(default_factory=set)
     _bad: set[str] = field(default_factory=set)
+    _refused: set[str] = field(default_factory=set)
+
+    @property
+    def bad_cells(self) -> int:
+        """Cells that are oom, error or refused."""
+        return len((self._bad - self._good) | self._refused)
 
     def count(self, cell: Cell, generations: Sequence[Generation]) -> None:
         """Book a group; a cell with one good generation is not bad."""
         self.measured += len(generations)
         good = any(g.status == "ok" for g in generations)
         (self._good if good else self._bad).add(cell.id)
-        self.bad_cells = len(self._bad - self._good)
+
+    def refuse(self, cell: Cell) -> None:
+        """Book a cell that cannot be measured, or only in part."""
+        self._refused.add(cell.id)
 
 
 def run_sweep(ready: Ready, where: Destination, watcher: Watcher) -> Outcome:
@@ -82,12 +93,16 @@ def run_sweep(ready: Ready, where: Destination, watcher: Watcher) -> Outcome:
     writer = open_writer(ready, where)
     total = sum(len(b.cells) for b in ready.blocks)
     total *= len(ready.prompts) * ready.recipe.measure.repeats
-    outcome = Outcome(writer.folder, total, bad_cells=0)
+    outcome = Outcome(writer.folder, total)
     with Interrupt() as interrupt:
         sweep = _Sweep(ready, writer, watcher, interrupt, outcome)
-        watcher.begin(writer.folder, ready.blocks, total, sweep.kept())
+        outcome.measured = sweep.kept()
+        watcher.begin(writer.folder, ready.blocks, total, outcome.measured)
         try:
             sweep.run()
+        except KeyboardInterrupt:
+            # The second Ctrl-C: the group that it cut off is dropped by a resume.
+            outcome.stopped = True
         finally:
             watcher.end()
     if outcome.stopped:
@@ -198,14 +213,12 @@ class _Sweep:
         """All blocks, until the end or until the user stops it."""
         for label, reason in self.ready.refused.items():
             self._refuse(Cell(label, 0, self.ready.blocks[0].sampling), reason)
-        opened = ""
         for block in self.ready.blocks:
             if self.outcome.stopped:
                 return
             todo = list(self._todo(block))
-            if todo and block.draft.label != opened:
+            if todo:
                 self.engine.open_draft(draft_ref(block.draft))
-                opened = block.draft.label
             if todo and self._prepare(block):
                 self._measure(block, todo)
             self.writer.finish_block(block.id)
@@ -238,7 +251,7 @@ class _Sweep:
         except (CellRefused, PairRefused) as err:
             self._refuse_all(block, "refused", err.what)
             return False
-        except OUT_OF_MEMORY as err:
+        except (RuntimeError, MemoryError) as err:
             if not is_out_of_memory(err):
                 raise
             self._refuse_all(block, "oom", f"out of memory at batch {block.batch_size}")
@@ -255,6 +268,8 @@ class _Sweep:
                     self.writer.write_group(block.id, cell, group, repeat, generations)
                     self.outcome.count(cell, generations)
                     self.watcher.group(block, cell, group, generations)
+                    for note in dict.fromkeys(n for g in generations for n in g.notes):
+                        self.watcher.note(cell.draft, note)
             if self.outcome.stopped:
                 return
 
@@ -281,5 +296,5 @@ class _Sweep:
     def _refuse(self, cell: Cell, reason: str, status: str = "refused") -> None:
         self.refused.add(cell.id)
         self.writer.write_refused(cell, status, reason)
-        self.outcome.bad_cells += 1
+        self.outcome.refuse(cell)
         self.watcher.failed(cell, reason)

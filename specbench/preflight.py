@@ -84,6 +84,7 @@ def get_ready(recipe: Recipe, *, keep_going: bool = False, say: Say = lambda _: 
     for spec in recipe.drafts:
         try:
             drafts[spec.label] = _check(engine, recipe, spec, found.first)
+            _tell_context(engine, spec, found.first, say)
         except SpecbenchError as err:
             if not keep_going:
                 raise
@@ -115,6 +116,19 @@ def _check(
         "rollback_difference": test.worst,
         "simulated_c": float(spec.options.get("c", 0.0)) if spec.kind == "synthetic" else None,
     }
+
+
+def _tell_context(
+    engine: TorchEngine, spec: DraftSpec, prompts: Sequence[Prompt], say: Say
+) -> None:
+    """Say so if the draft's shorter context will end texts that the target could go on with."""
+    longest = max(len(p.token_ids) for p in prompts) + engine.settings.max_new_tokens
+    ours, pair = engine.target.context, engine.context
+    if pair < min(ours, longest):
+        say(
+            f"warning: {spec.label} sees {pair} tokens and {engine.target.label} {ours}: "
+            f"prompt and output together end at {pair} in all cells of {spec.label}"
+        )
 
 
 def with_turns(

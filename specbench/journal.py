@@ -171,6 +171,13 @@ class RunWriter:
             raise
 
 
+def amend(folder: Path, updates: dict[str, object]) -> None:
+    """Add to the manifest of a finished run what was made from its files."""
+    manifest = {**read_manifest(folder), **_stored(updates)}
+    with _writing(folder):
+        files.replace(folder / "run.json", _pretty(manifest))
+
+
 def block_name(block_id: str) -> str:
     """A file name for a block on every system, one for each id."""
     if _SAFE.fullmatch(block_id):

@@ -9,6 +9,7 @@ import typer
 
 from specbench.cli.doctor import doctor
 from specbench.cli.ls import ls
+from specbench.cli.report import report
 from specbench.cli.run import run
 from specbench.cli.theory import theory
 from specbench.cli.validate import validate
@@ -42,7 +43,7 @@ def _root(
     """Benchmark draft/target pairs for speculative decoding."""
 
 
-for _command in (run, theory, ls, validate, doctor):
+for _command in (run, report, theory, ls, validate, doctor):
     app.command()(_command)
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,8 @@ from specbench.errors import RunError, UsageError
 from specbench.recipe import Recipe, default_recipe, merge_flags
 from specbench.recipe_faults import FLAGS
 from specbench.recipe_load import get_recipe
+
+Decode = Callable[[Sequence[int]], str]
 
 
 def recipe_of(flags: dict[str, Any]) -> Recipe:
@@ -40,7 +45,7 @@ def run_flow(flags: dict[str, Any]) -> int:
     if outcome.stopped:
         progress.stopped(outcome.folder, outcome.measured, outcome.generations)
         return 1
-    _report(outcome.folder, flags)
+    _report(outcome.folder, flags, ready.engine.text)
     return 1 if outcome.bad_cells or ready.refused else 0
 
 
@@ -85,16 +90,31 @@ def _copy(summary: Path, path: Path) -> None:
         ) from err
 
 
-def _report(folder: Path, flags: dict[str, Any]) -> None:
-    from specbench.report import report
+def _report(folder: Path, flags: dict[str, Any], decode: Decode) -> None:
+    from specbench.cycle_view import cycle_lines
+    from specbench.journal import amend
+    from specbench.report import FORMATS, report, summary_rows
 
+    output = flags["output_format"].value
     if flags["csv"] is not None:
         _copy(folder / "summary.csv", flags["csv"])
-    report(
+    with nullcontext(None) if output not in FORMATS else StringIO() as aside:
+        advice = report(
+            folder,
+            all_cells=flags["all_cells"],
+            quiet=flags["quiet"],
+            no_color=flags["no_color"],
+            stream=aside,
+        )
+    if output in FORMATS:
+        sys.stdout.write(summary_rows([folder], output))
+    for line in cycle_lines(advice, flags["show_cycles"], decode) if flags["show_cycles"] else ():
+        print(line, file=sys.stderr if output in FORMATS else sys.stdout)
+    amend(
         folder,
-        output_format=flags["output_format"].value,
-        all_cells=flags["all_cells"],
-        quiet=flags["quiet"],
-        no_color=flags["no_color"],
-        show_cycles=flags["show_cycles"],
+        {
+            "verdict": advice.verdicts,
+            "verdict_by_setting": advice.verdicts_by_setting,
+            "warnings": {w.code: w.seen for w in advice.warnings},
+        },
     )

@@ -220,9 +220,7 @@ def _explain(source: Source, what: str, err: Exception) -> UsageError:
             where=where,
             hint="check the spelling; a private one needs hf auth login",
         )
-    if "HFValidationError" in names or (
-        "is not a valid model identifier" in text and not offline
-    ):
+    if "HFValidationError" in names or ("is not a valid model identifier" in text and not offline):
         return _missing(source.ref, source.flag, "no such folder, and no hub id")
     note = " (HF_HUB_OFFLINE=1)" if offline else ""
     return UsageError(

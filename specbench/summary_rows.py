@@ -53,11 +53,8 @@ def _plain(name: str, value: object) -> object:
     number = float(cast("float", value))
     if not math.isfinite(number):
         return None
-    return (
-        int(number)
-        if isinstance(value, int) or (name in _WHOLE and number.is_integer())
-        else number
-    )
+    whole = isinstance(value, int) or (name in _WHOLE and number.is_integer())
+    return int(number) if whole else number
 
 
 _WHOLE = frozenset(

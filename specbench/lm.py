@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -139,6 +140,19 @@ class Session:
         for start in range(0, length, PREFILL_CHUNK):
             width = min(PREFILL_CHUNK, length - start)
             self.feed(tokens, start, width, start + width, keep=1)
+
+    def along(
+        self, tokens: Tensor, start: int, end: int, chunk: int
+    ) -> Iterator[tuple[int, Tensor]]:
+        """Logits (n, V) for positions start … end − 1 of one text, each from what stands before it.
+
+        Yields (first position, logits) chunk by chunk; a position without a past has none, so
+        `start` is at least 1.
+        """
+        self.prefill(tokens, start - 1)
+        for at in range(start, end, chunk):
+            width = min(chunk, end - at)
+            yield at, self.feed(tokens, at - 1, width, at + width - 1, keep=width)[0]
 
     def keep_rows(self, index: Tensor) -> None:
         """Keep only the rows of `index`."""

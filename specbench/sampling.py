@@ -143,6 +143,12 @@ def first_max(logits: Tensor) -> tuple[Tensor, Tensor]:
     return highest, index
 
 
+def one_hot(logits: Tensor) -> Tensor:
+    """The law at temperature 0, (…, V) in float64: all mass on the highest logit."""
+    best = first_max(logits)[1].unsqueeze(-1)
+    return torch.zeros_like(logits, dtype=torch.float64).scatter_(-1, best, 1.0)
+
+
 def uniforms(
     seed: int, prompt_id: str, repeat: int, purpose: str, shape: tuple[int, ...]
 ) -> Tensor:

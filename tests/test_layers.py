@@ -68,7 +68,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
     (
         words(
             """
-            interrupt preflight progress sweep doctor pair_check
+            interrupt preflight progress score sweep doctor pair_check
             """
         ),
         {"torch", "transformers", "psutil", "rich"},

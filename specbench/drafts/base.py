@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -59,6 +60,11 @@ class Draft(Protocol):
 
     def keep_rows(self, index: Tensor, rows: list[int]) -> None:
         """Keep only some rows of the batch, moved to the front."""
+
+    def along(
+        self, tokens: Tensor, start: int, end: int, sampling: Sampling, chunk: int
+    ) -> Iterator[Tensor]:
+        """Laws q (n, V) at positions start … end − 1 of one text (1, ≥ end), chunk by chunk."""
 
     def problem(self) -> str | None:
         """Why what was just generated does not count, if so; read after a generation."""

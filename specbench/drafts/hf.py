@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from specbench import loading
 from specbench.drafts.base import Context, Proposal
@@ -13,7 +15,7 @@ from specbench.drafts.pairing import check_vocabularies
 from specbench.errors import PairRefused, UsageError
 from specbench.lm import CausalLM, Session
 from specbench.records import Law, Sampling
-from specbench.sampling import draw, first_max, law
+from specbench.sampling import draw, first_max, law, one_hot
 from specbench.state import TextState
 
 
@@ -81,6 +83,22 @@ class HfDraft:
             width = 1
         self._known = [n + gamma - 1 for n in state.lengths]
         return Proposal(torch.stack(ids, dim=1), laws)
+
+    def along(
+        self, tokens: Tensor, start: int, end: int, sampling: Sampling, chunk: int
+    ) -> Iterator[Tensor]:
+        """One teacher-forced forward of the draft; all zeros once an id is above its table."""
+        session = self.lm.session(1, end)
+        session.limit_ids = self.vocab_size < self._target_vocab
+        known = (tokens[0, :end] < self.vocab_size).cumprod(dim=0)
+        for at, logits in session.along(tokens, start, end, chunk):
+            q = self._law_of(logits[:, : self._target_vocab], sampling)
+            q = pad(q, (0, self._target_vocab - q.shape[-1]))
+            yield q * known[at - 1 : at - 1 + len(q)].unsqueeze(-1)
+
+    def _law_of(self, logits: Tensor, sampling: Sampling) -> Tensor:
+        """The law that the draft would draw from, given its logits (n, V)."""
+        return one_hot(logits) if sampling.greedy else law(logits, sampling)
 
     def _choose(self, logits: Tensor, u: Tensor) -> tuple[Tensor, Tensor | None]:
         """The next token and its law (None if greedy); ids above the target's table have q = 0."""

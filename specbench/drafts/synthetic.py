@@ -18,7 +18,7 @@ from specbench.drafts.hf import HfDraft
 from specbench.errors import UsageError
 from specbench.lm import CausalLM
 from specbench.records import Sampling
-from specbench.sampling import draw, first_max, law
+from specbench.sampling import draw, first_max, law, one_hot
 from specbench.state import TextState
 
 
@@ -54,13 +54,19 @@ class SyntheticDraft(HfDraft):
             best = first_max(logits)[1]
             # One-hot target: its least likely token is any other one, with probability 0.
             return torch.where(u < self.alpha, best, logits.argmin(dim=-1)), None
-        p = law(logits, self._sampling)
-        low, at = p.min(dim=-1, keepdim=True)
-        self._floor = torch.maximum(self._floor, low.max())
-        share = ((1.0 - self.alpha) / (1.0 - low)).clamp(max=1.0)
-        q = p * (1.0 - share)
-        q = q.scatter_add(-1, at, share)
+        q = self._law_of(logits, self._sampling)
         return draw(q, u), q
+
+    def _law_of(self, logits: Tensor, sampling: Sampling) -> Tensor:
+        if sampling.greedy:
+            p, at = one_hot(logits), logits.argmin(dim=-1, keepdim=True)
+            low = torch.zeros_like(p[..., :1])
+        else:
+            p = law(logits, sampling)
+            low, at = p.min(dim=-1, keepdim=True)
+            self._floor = torch.maximum(self._floor, low.max())
+        share = ((1.0 - self.alpha) / (1.0 - low)).clamp(max=1.0)
+        return (p * (1.0 - share)).scatter_add(-1, at, share)
 
     def problem(self) -> str | None:
         """Say if the wanted acceptance lies below what some position allows."""

@@ -1,0 +1,123 @@
+"""The scoring pass: both laws at every position of emitted texts, after all timing is done.
+
+Every tested position's context is a prefix of the text, so one teacher-forced forward of each
+model gives p and q at all of them, under the run's own temperature, top-k and top-p. Chunked:
+memory is bounded by chunk × vocabulary, whatever the text's length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from specbench.drafts.base import Draft
+from specbench.lm import CausalLM
+from specbench.records import Cycle, Sampling
+from specbench.sampling import law, one_hot
+
+CHUNK = 64
+"""Positions whose laws are held at once: two float64 tensors of this many rows of vocabulary."""
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class TextScores:
+    """Per position of one text, as decided (clipped tokens included). NaN where not defined."""
+
+    log_p: Floats
+    """ln p of the emitted token; NaN where p is 0."""
+    log_q: Floats
+    overlap: Floats
+    """Σ_x min(p, q): the probability that a draft here is kept."""
+    s: Floats
+    """min(1, q/p) at the emitted token."""
+    entropy: Floats
+    """Of p, in nats."""
+    keep: Floats
+    """min(1, p/q) at the drafted token, where one was tested here; else NaN."""
+
+    def __len__(self) -> int:
+        return len(self.s)
+
+
+def tested_tokens(cycles: Sequence[Cycle]) -> Ints:
+    """The drafted token that was tested at each position of the text, -1 where none was."""
+    found: list[int] = []
+    for cycle in cycles:
+        tested = list(cycle.drafted_ids[: cycle.num_tested])
+        rest = len(cycle.emitted_ids) - len(tested)
+        found += tested + [-1] * rest
+    return np.array(found, dtype=np.int64)
+
+
+def score_text(
+    target: CausalLM,
+    draft: Draft | None,
+    prompt: Sequence[int],
+    text: Sequence[int],
+    tested: Ints,
+    sampling: Sampling,
+) -> TextScores:
+    """Score one text; `tested` has the drafted token per position or -1. No draft: log p alone."""
+    if not text:
+        none = np.empty(0)
+        return TextScores(none, none, none, none, none, none)
+    with torch.inference_mode():
+        tokens = torch.tensor([[*prompt, *text]], device=target.device)
+        start, end = len(prompt), len(prompt) + len(text)
+        laws = target_laws(target, tokens, start, end, sampling)
+        if draft is None:
+            parts = [_alone(p, tokens[0, a : a + len(p)]) for a, p in laws]
+        else:
+            drafted = torch.from_numpy(tested).to(target.device)
+            others = draft.along(tokens, start, end, sampling, CHUNK)
+            parts = [
+                _pair(p, q, tokens[0, a : a + len(p)], drafted[a - start : a - start + len(p)])
+                for (a, p), q in zip(laws, others, strict=True)
+            ]
+        columns = torch.cat(parts, dim=1).cpu().numpy()
+    return TextScores(*columns)
+
+
+def target_laws(
+    target: CausalLM, tokens: Tensor, start: int, end: int, sampling: Sampling
+) -> Iterator[tuple[int, Tensor]]:
+    """(position, laws (n, V)) of the target along a text, chunk by chunk."""
+    session = target.session(1, end)
+    for at, logits in session.along(tokens, start, end, CHUNK):
+        if not logits.amax(dim=-1).isfinite().all():
+            raise ValueError("logits not finite (W14)")
+        yield at, one_hot(logits) if sampling.greedy else law(logits, sampling)
+
+
+def _log(x: Tensor) -> Tensor:
+    return torch.where(x > 0, x, torch.nan).log()
+
+
+def _alone(p: Tensor, ids: Tensor) -> Tensor:
+    at = p.gather(1, ids.unsqueeze(-1)).squeeze(-1)
+    none = torch.full_like(at, torch.nan)
+    return torch.stack([_log(at), none, none, none, _entropy(p), none])
+
+
+def _pair(p: Tensor, q: Tensor, ids: Tensor, drafted: Tensor) -> Tensor:
+    """Rows of `TextScores`, (6, n), from the laws (n, V) of both models at n positions."""
+    p_at = p.gather(1, ids.unsqueeze(-1)).squeeze(-1)
+    q_at = q.gather(1, ids.unsqueeze(-1)).squeeze(-1)
+    overlap = torch.minimum(p, q).sum(dim=-1).clamp(max=1.0)
+    share = torch.where(p_at > 0, q_at / p_at, torch.ones_like(p_at)).clamp(max=1.0)
+    at = drafted.clamp(min=0).unsqueeze(-1)
+    ratio = p.gather(1, at).squeeze(-1) / q.gather(1, at).squeeze(-1)
+    keep = torch.where(drafted >= 0, ratio.clamp(max=1.0), torch.nan)
+    return torch.stack([_log(p_at), _log(q_at), overlap, share, _entropy(p), keep])
+
+
+def _entropy(p: Tensor) -> Tensor:
+    total: Tensor = torch.special.entr(p).sum(dim=-1)
+    return total

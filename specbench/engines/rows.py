@@ -68,7 +68,9 @@ class Row:
         the delivery alone.
         """
         gamma = len(drafted)
-        censor: Censor = "context" if gamma < wanted and not self.draft_ended else ""
+        # A draft may also stop short of its own accord; that is no censoring.
+        limited = gamma == self.gamma(wanted) < wanted and not self.draft_ended
+        censor: Censor = "context" if limited else ""
         emitted = [*drafted[:accepted], following]
         end = _first(drafted[:accepted], self.limits.eos)
         if end is not None:

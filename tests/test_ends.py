@@ -28,6 +28,7 @@ from models import (
 
 from specbench import loading
 from specbench.engines.loop import RowResult
+from specbench.engines.rows import Limits, Row
 from specbench.engines.torch_engine import eos_ids
 from specbench.lm import CausalLM
 from specbench.records import Sampling
@@ -240,6 +241,16 @@ def test_draft_table_above_the_targets() -> None:
     results = run(target(), draft, [PROMPT, TWENTY], 4, max_new=40)
     assert outputs(results) == [said(tuple(PROMPT))[:40], said(tuple(TWENTY))[:40]]
     assert max(i for r in results for c in r.cycles for i in c.drafted_ids) < 32
+
+
+@pytest.mark.parametrize(
+    ("length", "drafted", "censor"), [(20, 2, ""), (20, 0, ""), (28, 3, "context"), (28, 2, "")]
+)
+def test_a_draft_may_stop_short(length: int, drafted: int, censor: str) -> None:
+    """A proposal shorter than γ by the draft's own choice is not censored; the context's end is."""
+    row = Row(0, [1] * length, Limits(20, 32, frozenset()))
+    row.settle(4, [5] * drafted, drafted, 6)
+    assert row.outcomes[0].censor == censor
 
 
 def test_tokens_after_the_end_do_not_count() -> None:

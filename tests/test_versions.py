@@ -60,6 +60,10 @@ NO_DOUBLE = ("MixtralConfig", "GptOssConfig", "Qwen3MoeConfig")
 """Their experts' kernel has no float64 on the CPU."""
 
 
+CLOSE = {"gemma2": 1e-5}
+"""Its stock attention has a float32 softmax, in float64 too."""
+
+
 def other(name: str, sizes: dict[str, Any]) -> Any:
     """A tiny model of any class, all matrices N(0, .5²), float64 where it can be."""
     torch.manual_seed(0)
@@ -115,7 +119,7 @@ def test_whole_text_without_a_cache(family: str) -> None:
     with torch.inference_mode():
         ours = lm(rnd(family)).model(input_ids=tokens, use_cache=False).logits
         stock = rnd(family)(input_ids=tokens, use_cache=False).logits
-    assert torch.allclose(ours, stock, rtol=0, atol=1e-10)
+    assert torch.allclose(ours, stock, rtol=0, atol=CLOSE.get(family, 1e-10))
 
 
 CAPPED = (
@@ -133,7 +137,7 @@ CAPPED = (
 def test_self_test_passes(family: str) -> None:
     """Rollback equals recomputation, in a ragged batch of four, float64."""
     found = self_test([lm(rnd(family))], TEXTS, 3, 32)
-    assert found.worst < 1e-10
+    assert found.worst < CLOSE.get(family, 1e-10)
     assert found.numeric_floor < 1e-12
 
 

@@ -14,7 +14,8 @@ from specbench.wording import fixed, gamma_set, ms_places, one_line, with_interv
 
 LIMIT = 8000
 """Bytes: a comment is cut at 64 kB, and what is longer than a screen is not read."""
-_SPECIAL = re.compile(r"([\\`*_\[\]<>|#~!&])")
+_SPECIAL = re.compile(r"[\\`*\[\]|#~&<>@]|(?<![^\W_])_|_(?![^\W_])")
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}
 _LONGEST = 200
 
 
@@ -22,7 +23,7 @@ def escaped(text: str) -> str:
     """Foreign text on one line, without meaning in Markdown or HTML, and mentioning nobody."""
     line = one_line(text)
     line = line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
-    return _SPECIAL.sub(r"\\\1", line).replace("<", "&lt;").replace("@", "&#64;")
+    return _SPECIAL.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), line)
 
 
 def report_markdown(advice: Advice) -> str:

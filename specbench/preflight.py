@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from specbench.engines.base import DraftRef, SelfTest, Settings
 from specbench.engines.torch_engine import TorchEngine
 from specbench.environment import physical_cores
 from specbench.errors import CellRefused, PairRefused, SpecbenchError, UsageError
+from specbench.loading import resolve
 from specbench.prompt_rows import RawPrompt
 from specbench.prompts import encode, prepare
 from specbench.recipe import Block, Recipe, expand
@@ -33,6 +35,8 @@ class Ready:
     """What is known of each draft that can be measured, by label."""
     refused: dict[str, str]
     """Drafts that were dropped, with the reason."""
+    configs: dict[str, Any]
+    """The drafts' own configs, where they have one."""
 
 
 def settings_of(recipe: Recipe) -> Settings:
@@ -75,15 +79,19 @@ def make_engine(recipe: Recipe) -> TorchEngine:
 def get_ready(recipe: Recipe, *, keep_going: bool = False, say: Say = lambda _: None) -> Ready:
     """Open everything once and refuse what cannot be measured."""
     engine = make_engine(recipe)
+    if not keep_going:
+        _find_drafts(recipe)
     engine.open_target()
     found = prepare(recipe.prompts, engine.tokenizer)
     for note in found.notes:
         say(f"note: {note}")
     drafts: dict[str, dict[str, object]] = {}
     refused: dict[str, str] = {}
+    configs: dict[str, Any] = {}
     for spec in recipe.drafts:
         try:
             drafts[spec.label] = _check(engine, recipe, spec, found.first)
+            configs[spec.label] = getattr(getattr(engine.draft, "lm", None), "config", None)
             _tell_context(engine, spec, found.first, say)
         except SpecbenchError as err:
             if not keep_going:
@@ -94,7 +102,14 @@ def get_ready(recipe: Recipe, *, keep_going: bool = False, say: Say = lambda _: 
         raise UsageError("no draft is left to measure", hint="specbench validate a pair first")
     prompts = with_turns(engine, found.raw, found.first, say)
     blocks = tuple(b for b in expand(recipe) if b.draft.label in drafts)
-    return Ready(recipe, engine, prompts, blocks, drafts, refused)
+    return Ready(recipe, engine, prompts, blocks, drafts, refused, configs)
+
+
+def _find_drafts(recipe: Recipe) -> None:
+    """Refuse a draft that is plainly not there before the target is read."""
+    for spec in recipe.drafts:
+        if spec.location:
+            resolve(spec.location, "--draft")
 
 
 def _check(

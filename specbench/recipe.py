@@ -83,6 +83,8 @@ class MeasureConfig(_Part):
     margin: Annotated[float, number(Range(0, 1, whole=False, below=True))] = 0.03
     """What counts as a difference, as a fraction."""
     baseline_generate: bool = False
+    score: bool = True
+    """Whether emitted texts are scored after a block, outside all timing."""
 
 
 class CheckConfig(_Part):

@@ -37,6 +37,7 @@ _MEASURE = (
     "trust_remote_code",
     "margin",
     "baseline_generate",
+    "score",
 )
 
 FLAGS: dict[str, tuple[str, ...]] = {

@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import Protocol
 
 from specbench.engines.torch_engine import TorchEngine, is_out_of_memory
-from specbench.environment import environment, model_identity
 from specbench.errors import CellRefused, PairRefused
 from specbench.interrupt import Interrupt
 from specbench.journal import RunWriter
+from specbench.manifest import manifest_of, models_of, now
 from specbench.preflight import Ready, draft_ref
-from specbench.prompts import dataset_label, set_hash
-from specbench.recipe import Block, canonical
+from specbench.prompts import set_hash
+from specbench.recipe import Block
 from specbench.records import Cell, Generation, Prompt
 from specbench.results import find_unfinished
+from specbench.scoring import score_block
 
 
 class Watcher(Protocol):
@@ -107,7 +108,7 @@ def run_sweep(ready: Ready, where: Destination, watcher: Watcher) -> Outcome:
             watcher.end()
     if outcome.stopped:
         return outcome
-    writer.finish({"ended": now(), "models": _models(ready)})
+    writer.finish({"ended": now(), "models": models_of(ready)})
     return outcome
 
 
@@ -134,49 +135,6 @@ def _free(folder: Path) -> Path:
 def _safe(name: str) -> str:
     kept = "".join(c if c.isalnum() or c in "._-" else "-" for c in name).strip(".-")
     return kept or "run"
-
-
-def now() -> str:
-    """UTC, to the second."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def manifest_of(ready: Ready, command: Sequence[str]) -> dict[str, object]:
-    """What `run.json` holds before the first cell."""
-    recipe, engine = ready.recipe, ready.engine
-    described = engine.describe()
-    return {
-        "command": list(command),
-        "started": now(),
-        "recipe": canonical(recipe),
-        "environment": environment(engine.device),
-        "settings": {
-            "target": recipe.target.label,
-            "engine": engine.name,
-            "device": described["device"],
-            "dtype": described["dtype"],
-            "forward": recipe.measure.forward,
-            "threads": int(described["threads"]),
-            "dataset": dataset_label(recipe.prompts.dataset),
-            "verify_rule": "exact",
-            "eos_policy": "ignore" if recipe.sampling.ignore_eos else "stop",
-            "baseline": "gamma0",
-            "seed": recipe.sampling.seed,
-            "repeats": recipe.measure.repeats,
-            "max_new_tokens": recipe.sampling.max_new_tokens,
-        },
-        "drafts": ready.drafts,
-        "refused": ready.refused,
-    }
-
-
-def _models(ready: Ready) -> dict[str, object]:
-    recipe = ready.recipe
-    found = {recipe.target.label: model_identity(recipe.target.location, None)}
-    for spec in recipe.drafts:
-        if spec.location:
-            found[spec.label] = model_identity(spec.location, None)
-    return dict(found)
 
 
 class _Sweep:
@@ -222,6 +180,8 @@ class _Sweep:
             if todo and self._prepare(block):
                 self._measure(block, todo)
             self.writer.finish_block(block.id)
+            if not self.outcome.stopped and self.ready.recipe.measure.score:
+                self._score(block)
             if not self.outcome.stopped:
                 self.watcher.block_done(block)
 
@@ -272,6 +232,12 @@ class _Sweep:
                         self.watcher.note(cell.draft, note)
             if self.outcome.stopped:
                 return
+
+    def _score(self, block: Block) -> None:
+        """Score what the block emitted; all its times are on the disk by now."""
+        prompts = {p.prompt_id: p for p in self.ready.prompts}
+        self.engine.open_draft(draft_ref(block.draft))
+        score_block(self.writer.folder, block, self.engine, prompts)
 
     def _wanted(self, cells: list[Cell]) -> Iterator[Cell]:
         """The cells of a group, until the user stops the run."""

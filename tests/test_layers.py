@@ -34,7 +34,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
         words(
             """
             recipe_values recipe_faults recipe_specs recipe recipe_load prompt_files
-            prompt_rows prompt_hub prompts files schema rows results cells recovery summary
+            prompt_rows prompt_hub prompts files schema rows results cells score_files recovery summary
             journal
             """
         ),
@@ -68,10 +68,10 @@ FLOORS: list[tuple[list[str], set[str]]] = [
     (
         words(
             """
-            interrupt preflight progress score sweep doctor pair_check
+            interrupt preflight manifest progress score scoring sweep doctor pair_check
             """
         ),
-        {"torch", "transformers", "psutil", "rich"},
+        {"numpy", "torch", "transformers", "psutil", "rich"},
     ),
     (["*"], {"numpy", "rich"}),
     (["cli"], {"typer"}),

@@ -1,0 +1,57 @@
+"""What `run.json` says of a run: recipe, environment, settings, models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from specbench.environment import environment, model_identity
+from specbench.preflight import Ready
+from specbench.prompts import dataset_label
+from specbench.recipe import canonical
+
+
+def now() -> str:
+    """UTC, to the second."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def manifest_of(ready: Ready, command: Sequence[str]) -> dict[str, object]:
+    """What `run.json` holds before the first cell."""
+    recipe, engine = ready.recipe, ready.engine
+    described = engine.describe()
+    return {
+        "command": list(command),
+        "started": now(),
+        "recipe": canonical(recipe),
+        "environment": environment(engine.device),
+        "settings": {
+            "target": recipe.target.label,
+            "engine": engine.name,
+            "device": described["device"],
+            "dtype": described["dtype"],
+            "forward": recipe.measure.forward,
+            "threads": int(described["threads"]),
+            "dataset": dataset_label(recipe.prompts.dataset),
+            "verify_rule": "exact",
+            "eos_policy": "ignore" if recipe.sampling.ignore_eos else "stop",
+            "baseline": "gamma0",
+            "seed": recipe.sampling.seed,
+            "repeats": recipe.measure.repeats,
+            "max_new_tokens": recipe.sampling.max_new_tokens,
+        },
+        "drafts": ready.drafts,
+        "refused": ready.refused,
+    }
+
+
+def models_of(ready: Ready) -> dict[str, object]:
+    """The hash or the revision of each model, by label."""
+    recipe = ready.recipe
+    config = ready.engine.target.model.config
+    found = {recipe.target.label: model_identity(recipe.target.location, config)}
+    for spec in recipe.drafts:
+        if spec.location:
+            config = ready.configs.get(spec.label)
+            found[spec.label] = model_identity(spec.location, config)
+    return dict(found)

@@ -1,0 +1,91 @@
+"""`scores/<cell>.parquet`: what the scoring pass found, one row per position of each text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from specbench import files
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NUMBERS: Final = ("log_p", "log_q", "overlap", "s", "entropy", "keep")
+COLUMNS: Final = ("prompt_id", "repeat", "position", "token_id", "delivered", "tested", *NUMBERS)
+"""`position` counts from 0; `tested`: a draft was tested here, and `keep` is its keep probability.
+"""
+
+
+@dataclass(frozen=True)
+class ScoredGeneration:
+    """The scores of one generation's text, as decided."""
+
+    prompt_id: str
+    repeat: int
+    token_ids: npt.NDArray[np.int64]
+    delivered: int
+    """Tokens of the text that were kept in the output."""
+    tested: npt.NDArray[np.int64]
+    """The drafted token that was tested at each position, or -1."""
+    numbers: Mapping[str, npt.NDArray[np.float64]]
+
+
+def score_path(folder: Path, cell: str) -> Path:
+    """Where the scores of a cell are."""
+    return folder / "scores" / f"{cell}.parquet"
+
+
+def write_scores(folder: Path, cell: str, scored: Iterable[ScoredGeneration]) -> None:
+    """Write a cell's scores, whole or not at all."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    target = score_path(folder, cell)
+    target.parent.mkdir(exist_ok=True)
+    fresh = files.temporary(target)
+    with pq.ParquetWriter(fresh, _layout()) as out:
+        for one in scored:
+            out.write_table(pa.Table.from_pydict(_columns(one), _layout()))
+    fresh.replace(target)
+
+
+def read_scores(folder: Path, cell: str) -> pd.DataFrame | None:
+    """A cell's scores, or None where it was not scored."""
+    import pandas as pd
+
+    path = score_path(folder, cell)
+    return pd.read_parquet(path) if path.is_file() else None
+
+
+def _layout() -> Any:
+    import pyarrow as pa
+
+    types = {
+        "prompt_id": pa.string(),
+        "repeat": pa.int32(),
+        "position": pa.int32(),
+        "token_id": pa.int32(),
+        "delivered": pa.bool_(),
+        "tested": pa.bool_(),
+    }
+    return pa.schema([(name, types.get(name, pa.float64())) for name in COLUMNS])
+
+
+def _columns(one: ScoredGeneration) -> dict[str, Any]:
+    size = len(one.token_ids)
+    # NaN is what is not defined; a file says so by an empty field.
+    numbers = {n: np.ma.masked_invalid(v).tolist() for n, v in one.numbers.items()}
+    return {
+        "prompt_id": [files.plain(one.prompt_id)] * size,
+        "repeat": [one.repeat] * size,
+        "position": list(range(size)),
+        "token_id": one.token_ids.tolist(),
+        "delivered": (np.arange(size) < one.delivered).tolist(),
+        "tested": (one.tested >= 0).tolist(),
+        **numbers,
+    }

@@ -1,0 +1,126 @@
+"""Score what a block emitted, after its times were taken, and keep it in `scores/`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specbench.engines.torch_engine import TorchEngine
+from specbench.recipe import Block
+from specbench.records import Cell, Prompt, Sampling
+from specbench.results import read_cycles
+from specbench.score import Ints, TextScores, score_text
+from specbench.score_files import NUMBERS, ScoredGeneration, score_path, write_scores
+
+_COLUMNS = (
+    "cell",
+    "prompt_id",
+    "repeat",
+    "index",
+    "gamma",
+    "drafted_ids",
+    "num_accepted",
+    "emitted_ids",
+    "num_delivered",
+    "censor",
+)
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """One generation's text as decided, read back from its cycles."""
+
+    prompt_id: str
+    repeat: int
+    text: Ints
+    delivered: int
+    tested: Ints
+
+
+def score_block(
+    folder: Path, block: Block, engine: TorchEngine, prompts: Mapping[str, Prompt]
+) -> None:
+    """Score the cells of a block that have cycles and no scores yet. The models are open."""
+    missing = {c.id: c for c in block.cells if not score_path(folder, c.id).exists()}
+    if not missing or engine.draft is None or engine.draft.law != "context":
+        return
+    scorer = _Scorer(engine, prompts, block.sampling)
+    found = emitted(folder, missing)
+    # Longest first: at temperature 0 the other cells' texts are beginnings of it.
+    for cell in sorted(found, key=lambda c: -max(len(e.text) for e in found[c])):
+        write_scores(folder, cell, [scorer.scored(e) for e in found[cell]])
+
+
+def emitted(folder: Path, cells: Mapping[str, Cell]) -> dict[str, list[Emitted]]:
+    """The texts of some cells, by cell, in the order of prompts and repeats."""
+    rows: dict[str, list[dict[str, Any]]] = {cell: [] for cell in cells}
+    for table in read_cycles(folder, _COLUMNS):
+        for row in table[table["cell"].isin(list(cells))].to_dict("records"):
+            rows[str(row["cell"])].append({str(k): v for k, v in row.items()})
+    return {cell: list(_texts(found)) for cell, found in rows.items() if found}
+
+
+def _texts(rows: Sequence[Mapping[str, Any]]) -> Iterator[Emitted]:
+    groups: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((str(row["prompt_id"]), int(row["repeat"])), []).append(row)
+    for (prompt_id, repeat), found in groups.items():
+        cycles = sorted(found, key=lambda r: int(r["index"]))
+        yield Emitted(
+            prompt_id,
+            repeat,
+            np.array([i for c in cycles for i in c["emitted_ids"]], dtype=np.int64),
+            sum(int(c["num_delivered"]) for c in cycles),
+            np.array([i for c in cycles for i in _tested(c)], dtype=np.int64),
+        )
+
+
+def _tested(cycle: Mapping[str, Any]) -> list[int]:
+    """The drafted token tested at each emitted position of a cycle, -1 behind the last."""
+    accepted, drafted = int(cycle["num_accepted"]), list(cycle["drafted_ids"])
+    count = accepted if cycle["censor"] == "eos" else min(accepted + 1, len(drafted))
+    return drafted[:count] + [-1] * (len(cycle["emitted_ids"]) - count)
+
+
+class _Scorer:
+    """Scores texts of one block; greedy texts once for all cells that share them."""
+
+    def __init__(
+        self, engine: TorchEngine, prompts: Mapping[str, Prompt], sampling: Sampling
+    ) -> None:
+        self.engine = engine
+        self.prompts = prompts
+        self.sampling = sampling
+        self.greedy: dict[str, list[tuple[Ints, TextScores]]] = {}
+
+    def scored(self, found: Emitted) -> ScoredGeneration:
+        """The scores of one generation."""
+        scores = self._greedy(found) if self.sampling.greedy else self._fresh(found)
+        numbers = {name: getattr(scores, name) for name in NUMBERS}
+        return ScoredGeneration(
+            found.prompt_id, found.repeat, found.text, found.delivered, found.tested, numbers
+        )
+
+    def _fresh(self, found: Emitted) -> TextScores:
+        prompt = self.prompts[found.prompt_id].token_ids
+        text = found.text.tolist()
+        target, draft = self.engine.target, self.engine.draft
+        return score_text(target, draft, prompt, text, found.tested, self.sampling)
+
+    def _greedy(self, found: Emitted) -> TextScores:
+        """Both laws are one-hot: a tested token is kept if and only if it is the text's own."""
+        size = len(found.text)
+        known = self.greedy.setdefault(found.prompt_id, [])
+        fits = (k for t, k in known if len(t) >= size and np.array_equal(t[:size], found.text))
+        scores = next(fits, None)
+        if scores is None:
+            scores = self._fresh(found)
+            known.append((found.text, scores))
+        columns = {name: getattr(scores, name)[:size] for name in NUMBERS}
+        same = (found.tested == found.text).astype(np.float64)
+        columns["keep"] = np.where(found.tested >= 0, same, np.nan)
+        return TextScores(**columns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import math
 import time
 from pathlib import Path
@@ -19,6 +20,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop after about so long")
     options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    lock = (options.work / "lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # one run at a time in a work folder
     torch.set_num_threads(1)
     deadline = time.monotonic() + 60 * options.minutes
     return 0 if run(Job(options.work, options.seed, deadline)) else 3

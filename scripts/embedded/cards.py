@@ -98,7 +98,8 @@ tokens each after {prefix} tokens of the training text ({sampled_tokens:,} token
 and, every third step, plain windows of the training text. The loss is a mixture of the cross
 entropy with the target's probabilities (the KL divergence but for a constant) and the total
 variation distance (which is 1 - alpha), the latter's share rising to {share:.0%} half-way.
-Muon for the layer's matrices, AdamW for embeddings and norms.
+Muon for the layer's matrices, AdamW for embeddings and norms. The rotary base is {theta:.0f}, not
+10,000: one layer lives on near tokens, and a short period tells them apart better.
 """
 
 
@@ -127,6 +128,7 @@ def _training(name: str) -> str:
         prefix=sample.PREFIX,
         sampled_tokens=shards * sample.BATCH * sample.SAMPLED,
         share=distil.VARIATION_SHARE,
+        theta=models.DRAFT_THETA,
     )
 
 

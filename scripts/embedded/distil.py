@@ -14,8 +14,8 @@ from scripts.embedded.sample import make_shard
 from scripts.embedded.target import record
 from scripts.embedded.training import Plan, Run
 
-PLAN = Plan("draft", steps=6000, rate=1e-2, warmup=50, batch=10, log_every=50)
-SHARD_STEPS, KEPT = 60, 24
+PLAN = Plan("draft", steps=1000, rate=1e-2, warmup=30, batch=16, log_every=50, save_every=100)
+SHARD_STEPS, KEPT = 50, 24
 VARIATION_SHARE = 0.85  # the weight of total variation at the end of the plan
 
 

@@ -11,11 +11,12 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 from scripts.embedded.vocab import CONTEXT, VOCABULARY
 
 BASE_LAYERS, COPIES, COPY_SCALE = 8, 4, 0.1
+DRAFT_THETA = 100.0  # one layer looks at near tokens; a short period tells them apart better
 _TARGET = {"hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 4}
 _DRAFT = {"hidden_size": 320, "intermediate_size": 1024, "num_attention_heads": 5}
 
 
-def _config(layers: int, sizes: dict[str, int]) -> LlamaConfig:
+def _config(layers: int, sizes: dict[str, int], theta: float = 10_000.0) -> LlamaConfig:
     return LlamaConfig(
         vocab_size=VOCABULARY,
         num_hidden_layers=layers,
@@ -25,6 +26,7 @@ def _config(layers: int, sizes: dict[str, int]) -> LlamaConfig:
         bos_token_id=0,
         eos_token_id=0,
         pad_token_id=0,
+        rope_parameters={"rope_type": "default", "rope_theta": theta},
         **sizes,
     )
 
@@ -43,7 +45,7 @@ def deep_target() -> LlamaForCausalLM:
 def draft(seed: int) -> LlamaForCausalLM:
     """Returns the draft of one layer with fresh weights."""
     torch.manual_seed(seed)
-    return LlamaForCausalLM(_config(1, _DRAFT))
+    return LlamaForCausalLM(_config(1, _DRAFT, DRAFT_THETA))
 
 
 def grow(base: LlamaForCausalLM) -> LlamaForCausalLM:
@@ -64,7 +66,9 @@ def save(model: LlamaForCausalLM, folder: Path) -> None:
     """Saves the model in bfloat16 safetensors with a generation config that names only the end."""
     rounded = copy.deepcopy(model).to(torch.bfloat16)
     rounded.generation_config = GenerationConfig(eos_token_id=0)
-    rounded.save_pretrained(folder, safe_serialization=True)
+    rounded.save_pretrained(folder)
+    for file in folder.iterdir():
+        file.chmod(0o644)
 
 
 def load(folder: Path) -> LlamaForCausalLM:

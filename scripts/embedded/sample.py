@@ -12,7 +12,7 @@ from transformers import LlamaForCausalLM
 from scripts.embedded.training import Plan, windows
 
 PREFIX, SAMPLED, BATCH = 64, 128, 96
-CORPUS_BATCH = 32
+CORPUS_BATCH = 64
 
 
 class Decoder:

@@ -15,7 +15,7 @@ from scripts.embedded import models
 from scripts.embedded.training import LENGTH, Plan, Run, windows
 
 BASE = Plan("target-base", steps=1300, rate=1e-2, horizon=2400)
-DEEP = Plan("target-deep", steps=180, rate=5e-3, batch=16, warmup=20, save_every=30)
+DEEP = Plan("target-deep", steps=300, rate=5e-3, warmup=20, save_every=50)
 
 
 def next_token_loss(model: LlamaForCausalLM, tokens: torch.Tensor) -> torch.Tensor:

@@ -74,7 +74,8 @@ def _rank(one: DraftFinding) -> tuple[int, float]:
 
 
 def _draft(block: Block, margin: float) -> DraftFinding:
-    if block.simulated and block.measured:
+    plain_alone = not block.rows and block.baseline is not None and block.baseline.measured
+    if plain_alone or (block.simulated and block.measured):
         return DraftFinding(block, "", None)
     if not block.timed or block.baseline is None:
         return DraftFinding(block, "failed", None)

@@ -69,15 +69,27 @@ def first_sentence(one: DraftFinding) -> str:
     """The verdict on one draft."""
     draft = one_line(one.block.draft)
     if one.key == "":
-        return _simulated(one.block, draft)
+        return _simulated(one.block, draft) if one.block.rows else _plain_alone(one.block)
     if one.choice is None:
-        return f"{draft} was not measured: {_reason(one.block)}."
+        return _not_measured(one.block, draft)
     row = one.choice.row
     if one.choice.speedup.low is None:
         speed = f"{with_interval(row.speedup, unit='×')} at γ {row.gamma}"
         return f"{draft}: {speed}, without an interval, so without a verdict."
     speed = with_interval(row.speedup, unit="×")
     return _FIRST[one.key].format(draft=draft, speed=speed, gamma=row.gamma)
+
+
+def _not_measured(block: Block, draft: str) -> str:
+    if block.measured:
+        return f"{draft} has no speedup, as plain decoding was not measured: {_reason(block)}."
+    return f"{draft} was not measured: {_reason(block)}."
+
+
+def _plain_alone(block: Block) -> str:
+    latency = block.baseline.latency.value if block.baseline else None
+    found = f": {fixed(latency)} ms per token" if latency is not None else ""
+    return f"Plain decoding alone was measured{found}."
 
 
 def _reason(block: Block) -> str:

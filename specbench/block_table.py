@@ -219,7 +219,8 @@ def constants(view: View, block: Block) -> str:
     parts += [count(threads, "thread")] if isinstance(threads, int) else []
     forward = settings.get("forward")
     parts += [str(forward)] if forward and forward != "eager" else []
-    prompts = max((row.prompts for row in block.measured), default=0)
+    every = [*block.rows, *([block.baseline] if block.baseline else [])]
+    prompts = max((row.prompts for row in every), default=0)
     amount = count(prompts, "prompt")
     tokens = settings.get("max_new_tokens")
     amount += f" × {count(tokens, 'token')}" if isinstance(tokens, int) else ""

@@ -27,7 +27,7 @@ class DraftFinding:
 
     block: Block
     key: str
-    """Of `verdicts.WORDS`; empty where its time is simulated."""
+    """Of `verdicts.WORDS`; empty where its time is simulated, or nothing was to be drafted."""
     choice: Choice | None
 
     @property
@@ -38,7 +38,7 @@ class DraftFinding:
     @property
     def word(self) -> str:
         """The verdict as tables show it."""
-        return WORDS.get(self.key, "time simulated")
+        return WORDS.get(self.key, "time simulated" if self.block.rows else "")
 
 
 @dataclass(frozen=True)

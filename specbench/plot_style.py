@@ -136,6 +136,7 @@ def figure(style: Style, *, rows: Sequence[float] = (1.0,)) -> tuple[Any, list[A
 def save(fig: Any, folder: Path, name: str, style: Style) -> list[Path]:
     """Write a figure in each format of its style, without dates."""
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None, "ModDate": None}}
+    folder.mkdir(parents=True, exist_ok=True)
     made = []
     for form in style.formats:
         path = folder / f"{name}{style.suffix}.{form}"
@@ -162,10 +163,11 @@ def gamma_axis(ax: Any, last: int, title: str, *, first: int = 0) -> None:
 
 def nice_ticks(low: float, high: float, about: int = 5) -> tuple[list[float], int]:
     """Round ticks that enclose a range, and the decimals that their step needs."""
-    wanted = max(high - low, 1e-6) / about
+    wanted = max(high - low, 0.01 * abs(high), 1e-6) / about
     power = 10.0 ** np.floor(np.log10(wanted))
     step = next(power * f for f in (1, 2, 5, 10) if power * f >= wanted - 1e-12)
     first, last = int(np.floor(low / step + 1e-9)), int(np.ceil(high / step - 1e-9))
+    last = max(last, first + 1)
     places = max(0, -int(np.floor(np.log10(step) + 1e-9)))
     return [n * step for n in range(first, last + 1)], places
 

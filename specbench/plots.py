@@ -39,7 +39,6 @@ def draw_all(
 ) -> list[Path]:
     """Every chart that the data allows, one per setting; the files written."""
     chosen = style_named(style)
-    folder.mkdir(parents=True, exist_ok=True)
     made: list[Path] = []
     for place, finding in enumerate(findings):
         title = view.title(finding.setting)

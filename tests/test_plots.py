@@ -83,6 +83,7 @@ def test_ticks_have_enough_digits() -> None:
     ticks, places = nice_ticks(0.5, 2.4)
     assert (ticks, places) == ([0.5, 1.0, 1.5, 2.0, 2.5], 1)
     assert nice_ticks(0, 9000)[1] == 0
+    assert len(nice_ticks(1.0, 1.0)[0]) == 2
 
 
 def test_file_names_are_safe() -> None:

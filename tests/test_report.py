@@ -73,6 +73,32 @@ def test_run_stopped_before_its_first_cell(tmp_path: Path) -> None:
     assert "Nothing was measured." in (folder / "report.md").read_text(encoding="utf-8")
 
 
+def test_plain_decoding_alone_is_no_failure(tmp_path: Path) -> None:
+    folder = build(tmp_path / "r", {"a": Draft()}, gammas=[], prompts=9, tokens=16)
+    out = io.StringIO()
+    advice = report(folder, stream=out, notes=io.StringIO())
+    assert "Plain decoding alone was measured: 9." in out.getvalue()
+    assert "9 prompts × 16 tokens" in out.getvalue()
+    assert advice.verdicts == {}
+
+
+def test_draft_without_a_baseline_has_alpha_and_no_speedup(tmp_path: Path) -> None:
+    lost = Draft(fails_at={0: "crash"})
+    folder = build(tmp_path / "r", {"a": lost}, gammas=[2], prompts=9, tokens=16)
+    out = io.StringIO()
+    report(folder, stream=out, notes=io.StringIO())
+    assert "a has no speedup, as plain decoding was not measured: crash." in out.getvalue()
+    assert "   0  failed: crash" in out.getvalue()
+
+
+def test_draft_that_is_always_right(tmp_path: Path) -> None:
+    sure = Draft(alpha=1.0, c=0.001, v=1.0, other_s=0.0)
+    folder = build(tmp_path / "r", {"a": sure}, gammas=[1, 30], prompts=9, tokens=62)
+    out = io.StringIO()
+    assert report(folder, stream=out, notes=io.StringIO()).verdicts == {"a": "wins"}
+    assert "31.00 [31.00, 31.00] = 31.00" in out.getvalue()
+
+
 def test_chart_alone_writes_nothing(tmp_path: Path) -> None:
     folder = build(tmp_path / "r", {"a": Draft()}, gammas=[1, 2], prompts=3, tokens=16)
     out = io.StringIO()

@@ -25,7 +25,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
         words(
             """
             records kinds cycle_law inverse_law run_law speed_law theory trace gamma sums
-            stats intervals scored_text replay iid_counts iid decompose latency_parts
+            stats intervals scored_text replay iid_counts iid decompose latency_parts policies
             """
         ),
         {"numpy"},

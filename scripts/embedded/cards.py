@@ -92,12 +92,13 @@ Many thin layers are chosen because time on a CPU at batch 1 follows the number 
 _DRAFT_TRAINING = """
 ## Training
 
-Distilled from the target from fresh weights: {steps:,} steps of {batch} sequences
-({tokens:,} tokens seen). The sequences are the target's own samples at temperature 1, {sampled}
-tokens each after {prefix} tokens of the training text ({sampled_tokens:,} tokens sampled in all),
-and, every third step, plain windows of the training text. The loss is a mixture of the cross
+Distilled from the target from fresh weights: {steps:,} steps of {batch} sequences, then {more:,}
+more after a second warm-up to half the rate ({tokens:,} tokens seen).
+The sequences are the target's own samples at temperature 1, {sampled} tokens each after {prefix}
+tokens of the training text ({sampled_tokens:,} tokens sampled in all), and, every third step, plain
+windows of the training text. The loss is a mixture of the cross
 entropy with the target's probabilities (the KL divergence but for a constant) and the total
-variation distance (which is 1 - alpha), the latter's share rising to {share:.0%} half-way.
+variation distance (which is 1 - alpha), the latter's share rising to {share:.0%} by step {half}.
 Muon for the layer's matrices, AdamW for embeddings and norms. The rotary base is {theta:.0f}, not
 10,000: one layer lives on near tokens, and a short period tells them apart better.
 """
@@ -118,16 +119,19 @@ def _training(name: str) -> str:
             base_tokens=base.steps * base.batch * LENGTH,
             deep_tokens=deep.steps * deep.batch * LENGTH,
         )
-    shards = -(-plan.steps // distil.SHARD_STEPS)
+    steps = plan.steps + distil.MORE.steps
+    shards = -(-steps // distil.SHARD_STEPS)
     length = (2 * (sample.PREFIX + sample.SAMPLED - 1) + LENGTH) / 3
     return _DRAFT_TRAINING.format(
         steps=plan.steps,
+        more=distil.MORE.steps,
         batch=plan.batch,
-        tokens=round(plan.steps * plan.batch * length),
+        tokens=round(steps * plan.batch * length),
         sampled=sample.SAMPLED,
         prefix=sample.PREFIX,
         sampled_tokens=shards * sample.BATCH * sample.SAMPLED,
         share=distil.VARIATION_SHARE,
+        half=plan.steps // 2,
         theta=models.DRAFT_THETA,
     )
 

@@ -15,6 +15,7 @@ from scripts.embedded.target import record
 from scripts.embedded.training import Plan, Run
 
 PLAN = Plan("draft", steps=1000, rate=1e-2, warmup=30, batch=16, log_every=50, save_every=100)
+MORE = Plan("draft-more", steps=550, rate=6e-3, warmup=20, batch=16, log_every=50, save_every=50)
 SHARD_STEPS, KEPT = 50, 24
 VARIATION_SHARE = 0.85  # the weight of total variation at the end of the plan
 
@@ -64,24 +65,23 @@ def losses(
     return cross, variation
 
 
-def train(
-    teacher: LlamaForCausalLM,
+def _stage(
+    model: LlamaForCausalLM,
+    pool: Pool,
+    plan: Plan,
+    before: int,
     work: Path,
-    seed: int,
     deadline: float,
     alpha: Callable[[LlamaForCausalLM], float],
-    plan: Plan = PLAN,
-) -> LlamaForCausalLM | None:
-    """Distils the draft; returns it when the plan is done."""
-    model = models.draft(seed)
-    models.speed_up(model)
-    run, pool = Run(model, plan, work), Pool(teacher, work, seed)
+) -> bool:
+    """Trains one plan, `before` steps of the draft's training having gone before it."""
+    run = Run(model, plan, work)
     seen: list[float] = []
 
     def loss_at(step: int) -> torch.Tensor:
-        cross, variation = losses(model, *pool.batch(step, plan.batch))
+        cross, variation = losses(model, *pool.batch(before + step, plan.batch))
         seen.append(float(variation.detach()))
-        share = VARIATION_SHARE * min(1.0, 2 * step / plan.steps)
+        share = VARIATION_SHARE * min(1.0, 2 * (before + step) / PLAN.steps)
         return (1 - share) * cross + share * 4 * variation
 
     def look(step: int, loss: float) -> None:
@@ -91,4 +91,20 @@ def train(
             record(work, plan.name, step, loss=loss, alpha=alpha(model.eval()))
             model.train()
 
-    return model if run.train(loss_at, look, deadline) else None
+    return run.train(loss_at, look, deadline)
+
+
+def train(
+    teacher: LlamaForCausalLM,
+    work: Path,
+    seed: int,
+    deadline: float,
+    alpha: Callable[[LlamaForCausalLM], float],
+) -> LlamaForCausalLM | None:
+    """Distils the draft; returns it when both plans are done."""
+    model, pool = models.draft(seed), Pool(teacher, work, seed)
+    models.speed_up(model)
+    for plan, before in ((PLAN, 0), (MORE, PLAN.steps)):
+        if not _stage(model, pool, plan, before, work, deadline, alpha):
+            return None
+    return model

@@ -93,7 +93,7 @@ _DRAFT_TRAINING = """
 ## Training
 
 Distilled from the target from fresh weights: {steps:,} steps of {batch} sequences, then {more:,}
-more after a second warm-up to half the rate ({tokens:,} tokens seen).
+more after a second warm-up to {part:.0%} of the rate ({tokens:,} tokens seen).
 The sequences are the target's own samples at temperature 1, {sampled} tokens each after {prefix}
 tokens of the training text ({sampled_tokens:,} tokens sampled in all), and, every third step, plain
 windows of the training text. The loss is a mixture of the cross
@@ -125,6 +125,7 @@ def _training(name: str) -> str:
     return _DRAFT_TRAINING.format(
         steps=plan.steps,
         more=distil.MORE.steps,
+        part=distil.MORE.rate / plan.rate,
         batch=plan.batch,
         tokens=round(steps * plan.batch * length),
         sampled=sample.SAMPLED,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from specbench.scored_text import Texts
 from specbench.sums import CellSums, Floats
 
 Ints = npt.NDArray[np.int64]
@@ -37,10 +38,12 @@ class Cycles:
     tested: Ints
     live: npt.NDArray[np.bool_]
     censored: npt.NDArray[np.bool_]
+    keep: Floats
+    """[rows, tokens]: chance that a draft is kept at depth 0, along the text and past its end."""
 
     def rows(self, which: slice) -> Cycles:
         """Some rows: one repetition."""
-        parts = (self.kept, self.tested, self.live, self.censored)
+        parts = (self.kept, self.tested, self.live, self.censored, self.keep)
         return Cycles(self.gamma, *(part[which] for part in parts))
 
     def sums(self) -> CellSums:
@@ -64,6 +67,14 @@ class Cycles:
                 ("prefill_s", "live_s", "share_s", "draft_s", "verify_s", "other_s"), nought
             ),
         )
+
+    def texts(self, tokens: int) -> Texts:
+        """Keep probabilities along texts of one length (of a law without drift).
+
+        Not cut where the last cycle ended: a cycle likes to end at a low probability, so that
+        such an end would look like order.
+        """
+        return Texts(self.keep[:, :tokens], np.full(len(self.keep), tokens))
 
     def traces(self) -> list[tuple[Ints, Ints]]:
         """Kept and tested drafts of each row's cycles."""
@@ -94,9 +105,16 @@ def simulate(
     gamma: int = 5,
     cycles: int = 40,
     lengths: Ints | None = None,
+    limit: int | None = None,
 ) -> Cycles:
-    """Run cycles: a fixed number of them, or until each text's last token (an EOS) is out."""
+    """Run cycles: a fixed number of them, or until each text's last token is out.
+
+    That token is an EOS, which ends testing, unless `limit` comes first, which does not.
+    """
+    eos = np.zeros(rows, dtype=bool)
     if lengths is not None:
+        eos = np.ones(rows, dtype=bool) if limit is None else lengths <= limit
+        lengths = lengths if limit is None else np.minimum(lengths, limit)
         cycles = int(lengths.max())
     reach = cycles * (gamma + 1) if lengths is None else cycles
     logit = np.pad(overlaps(law, rng, rows, reach), ((0, 0), (0, gamma)))
@@ -109,7 +127,7 @@ def simulate(
         chance = 1 / (1 + np.exp(-(logit[row, start[:, None] + depth] + law.drift * depth)))
         bits = rng.random((rows, gamma)) < chance
         decided = np.cumprod(bits, axis=1).sum(axis=1)
-        ended = (decided >= left) if lengths is not None else np.zeros(rows, dtype=bool)
+        ended = (decided >= left) & eos
         kept = np.where(ended, left, decided)
         tested = np.where(ended, left, np.minimum(decided + 1, gamma))
         out.append((kept, tested, live, ended & (kept < gamma)))
@@ -117,4 +135,5 @@ def simulate(
         if lengths is not None:
             left = left - decided - 1
     kept, tested, live, censored = (np.stack(part, axis=1) for part in zip(*out, strict=True))
-    return Cycles(gamma, kept, tested, live.astype(bool), censored.astype(bool))
+    keep = 1 / (1 + np.exp(-logit))
+    return Cycles(gamma, kept, tested, live.astype(bool), censored.astype(bool), keep)

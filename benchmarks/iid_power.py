@@ -29,7 +29,7 @@ SCENARIOS = {
 }
 COLUMNS = {
     "positions": "position",
-    "positions, robust": "robust",
+    "trend with position": "trend",
     "full accepts": "full",
     "between prompts": "between",
     "successive cycles": "lag 1",

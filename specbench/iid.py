@@ -16,14 +16,13 @@ import numpy.typing as npt
 
 from specbench import stats
 from specbench.iid_counts import (
-    DUST,
     IidTest,
     between_test,
     full_accept_test,
+    mean_test,
     position_test,
     result,
-    robust_position_test,
-    student,
+    trend_test,
 )
 from specbench.intervals import Interval, holm, jackknife
 from specbench.replay import cycles_by_text
@@ -79,11 +78,11 @@ def iid_tests(
     --------
     >>> report = iid_tests(stats.from_accepted([4, 0, 2, 1, 4, 3, 0, 4] * 8, gamma=4))
     >>> [test.name for test in report.tests if test.p_value is not None]
-    ['positions', 'positions, robust', 'full accepts', 'between prompts']
+    ['positions', 'trend with position', 'full accepts', 'between prompts']
     """
     found = [
         position_test(sums),
-        robust_position_test(sums),
+        trend_test(sums),
         full_accept_test(sums),
         between_test(sums),
         lag_test(traces, clusters),
@@ -125,11 +124,7 @@ def lag_test(traces: Sequence[Trace], clusters: Sequence[Hashable] | None = None
     used = np.isfinite(products)
     weight = cluster_matrix(clusters, len(products))[:, used]
     by_cluster = (weight @ products[used])[weight.sum(axis=1) > 0]
-    m = len(by_cluster)
-    error = float(by_cluster.std(ddof=1)) / math.sqrt(m) if m > 1 else 0.0
-    if error < DUST:
-        return IidTest(name, None, None)
-    return student(name, float(by_cluster.mean()) / error, m - 1)
+    return mean_test(name, by_cluster)
 
 
 def _lag_product(kept: npt.ArrayLike, tested: npt.ArrayLike) -> float:

@@ -17,7 +17,7 @@ from specbench.iid_counts import (
     between_test,
     full_accept_test,
     position_test,
-    robust_position_test,
+    trend_test,
 )
 from specbench.scored_text import Texts, pack
 from specbench.stats import from_accepted
@@ -50,15 +50,17 @@ def test_between_against_scipy() -> None:
     assert found.p_value == pytest.approx(expected.pvalue, rel=0.05)
 
 
-def test_robust_positions_with_two_groups_is_a_t_test_of_the_excess() -> None:
+def test_trend_of_two_positions_is_a_t_test_of_the_excess() -> None:
     sums = sample(Law(drift=-0.3), gamma=2)
     alpha = sums.accepted.sum() / sums.tested.sum()
     u = sums.accepted - alpha * sums.tested
-    share = sums.tested[:, 0].sum() / sums.tested.sum()
-    expected = reference.ttest_1samp(u[:, 0] - share * u.sum(axis=1), 0.0)
-    found = robust_position_test(sums)
-    assert found.statistic == pytest.approx(expected.statistic**2)
+    share = sums.tested[:, 1].sum() / sums.tested.sum()
+    expected = reference.ttest_1samp(u[:, 1] - share * u.sum(axis=1), 0.0)
+    found = trend_test(sums)
+    assert found.statistic == pytest.approx(expected.statistic)
     assert found.p_value == pytest.approx(expected.pvalue)
+    assert found.statistic is not None
+    assert found.statistic < 0
 
 
 def test_far_positions_with_few_tests_are_pooled() -> None:

@@ -103,16 +103,7 @@ def test_the_cache_is_read() -> None:
     assert torch.allclose(got, whole, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "family",
-    [
-        *("llama", "gpt2", "mistral", "qwen3", "gemma3"),
-        pytest.param(
-            "gemma2",
-            marks=pytest.mark.xfail(strict=True, reason="a boolean mask is added to the scores"),
-        ),
-    ],
-)
+@pytest.mark.parametrize("family", ["llama", "gpt2", "mistral", "qwen3", "gemma3", "gemma2"])
 def test_whole_text_without_a_cache(family: str) -> None:
     """Our attention without a cache, as scoring may run it: stock logits, with windows too."""
     tokens = torch.tensor([TEXTS[1]])
@@ -122,18 +113,10 @@ def test_whole_text_without_a_cache(family: str) -> None:
     assert torch.allclose(ours, stock, rtol=0, atol=CLOSE.get(family, 1e-10))
 
 
-CAPPED = (
-    "the reference is stock sdpa: 5.17 ignores the score cap, 5.24 has a float32 softmax for it"
-)
+FAMILIES = ["llama", "gpt2", "mistral", "qwen2", "qwen3", "gemma3", "gemma2"]
 
 
-@pytest.mark.parametrize(
-    "family",
-    [
-        *("llama", "gpt2", "mistral", "qwen2", "qwen3", "gemma3"),
-        pytest.param("gemma2", marks=pytest.mark.xfail(strict=True, reason=CAPPED)),
-    ],
-)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_self_test_passes(family: str) -> None:
     """Rollback equals recomputation, in a ragged batch of four, float64."""
     found = self_test([lm(rnd(family))], TEXTS, 3, 32)
@@ -171,13 +154,8 @@ REFUSED = {
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_served_is_refused(
-    name: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_what_cannot_be_served_is_refused(name: str, tmp_path: Path) -> None:
     """Either right, or one message before anything is measured; never another exception."""
-    if name in ("OPTConfig", "BloomConfig", "MptConfig"):
-        reason = "get_seq_length raises inside the model, and nothing turns it into a refusal"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
     model = other(name, REFUSED[name])
     source = loading.resolve(str(save(model, tmp_path / "m")), "--target")
     try:

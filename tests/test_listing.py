@@ -64,7 +64,7 @@ def test_unknown_names_are_refused(what: tuple[str, ...], message: str) -> None:
 def test_validate_says_what_a_recipe_holds() -> None:
     assert validated("quickstart") == (
         "ok  quickstart: embedded/target with embedded/draft; "
-        "2 blocks, 18 cells; 24 prompts of passages"
+        "2 blocks, 18 cells; 8 prompts of passages"
     )
 
 

@@ -42,5 +42,5 @@ def test_its_first_line_runs_it_and_its_question_is_a_sentence(name: str) -> Non
 def test_quickstart_is_the_main_job() -> None:
     recipe = load_recipe(shipped_recipes()["quickstart"])
     assert recipe.gamma == tuple(range(1, 9))
-    assert (recipe.prompts.num, recipe.sampling.max_new_tokens) == (24, 96)
+    assert (recipe.prompts.num, recipe.sampling.max_new_tokens) == (8, 64)
     assert recipe.measure.threads == 1

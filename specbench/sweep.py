@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from specbench.engines.torch_engine import TorchEngine, is_out_of_memory
-from specbench.errors import CellRefused, PairRefused
+from specbench.engines.torch_engine import TorchEngine, is_out_of_memory, reason_of
+from specbench.errors import CellRefused, PairRefused, RunError
 from specbench.interrupt import Interrupt
 from specbench.journal import RunWriter
 from specbench.manifest import manifest_of, models_of, now
@@ -25,6 +25,7 @@ from specbench.prompts import set_hash
 from specbench.recipe import Block
 from specbench.records import Cell, Generation, Prompt
 from specbench.results import find_unfinished
+from specbench.score_files import score_path
 from specbench.scoring import score_block
 
 
@@ -219,6 +220,9 @@ class _Sweep:
         return True
 
     def _measure(self, block: Block, todo: list[tuple[int, int, list[Cell]]]) -> None:
+        for cell in {c for _, _, cells in todo for c in cells}:
+            # Scores from before a resume would lack what is measured now.
+            score_path(self.writer.folder, cell.id).unlink(missing_ok=True)
         for group, repeat, cells in todo:
             start = group * block.batch_size
             prompts = self.ready.prompts[start : start + block.batch_size]
@@ -235,9 +239,17 @@ class _Sweep:
 
     def _score(self, block: Block) -> None:
         """Score what the block emitted; all its times are on the disk by now."""
+        folder = self.writer.folder
         prompts = {p.prompt_id: p for p in self.ready.prompts}
         self.engine.open_draft(draft_ref(block.draft))
-        score_block(self.writer.folder, block, self.engine, prompts)
+        try:
+            score_block(folder, block, self.engine, prompts)
+        except OSError as err:
+            hint = "make room, then the same command with --resume"
+            what = f"cannot write scores: {err.strerror or err}"
+            raise RunError(what, where=str(err.filename or folder), hint=hint) from err
+        except Exception as err:  # a model's own code may raise anything; the block is measured
+            self.watcher.note(block.draft.label, f"could not be scored: {reason_of(err)}")
 
     def _wanted(self, cells: list[Cell]) -> Iterator[Cell]:
         """The cells of a group, until the user stops the run."""

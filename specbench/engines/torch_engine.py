@@ -103,8 +103,8 @@ class TorchEngine:
             if is_out_of_memory(err):
                 raise
             raise PairRefused(
-                "the self-test of the pair failed, so it cannot be measured",
-                where=f"{', '.join(m.label for m in models)}: {_reason(err)}",
+                f"the self-test failed, so the pair cannot be measured ({reason_of(err)})",
+                where=", ".join(m.label for m in models),
                 hint="a decoder-only model with attention; --debug shows where",
             ) from err
 
@@ -135,7 +135,7 @@ class TorchEngine:
             return self._failed(prompts, repeat, "error", err.what)
         except Exception as err:  # a model's own code may raise anything
             if not is_out_of_memory(err):
-                return self._failed(prompts, repeat, "error", _reason(err))
+                return self._failed(prompts, repeat, "error", reason_of(err))
             self._free_cache()
             return self._failed(prompts, repeat, "oom", f"out of memory at batch {len(prompts)}")
         self._refuse_problem(cell)
@@ -246,7 +246,8 @@ def is_out_of_memory(err: BaseException) -> bool:
     return "can't allocate memory" in str(err) or "out of memory" in str(err).lower()
 
 
-def _reason(err: BaseException) -> str:
+def reason_of(err: BaseException) -> str:
+    """The kind and the first line of an error."""
     lines = str(err).strip().splitlines() or [""]
     return f"{type(err).__name__}: {lines[0]}"
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specbench.engines.base import DraftRef, SelfTest, Settings
-from specbench.engines.torch_engine import TorchEngine
+from specbench.engines.torch_engine import TorchEngine, is_out_of_memory, reason_of
 from specbench.environment import physical_cores
 from specbench.errors import CellRefused, PairRefused, SpecbenchError, UsageError
 from specbench.loading import resolve
@@ -117,7 +117,16 @@ def _check(
 ) -> dict[str, object]:
     engine.open_draft(draft_ref(spec))
     gamma = max(recipe.gamma)
-    test: SelfTest = engine.self_test(prompts, 1, max(1, gamma))
+    try:
+        test: SelfTest = engine.self_test(prompts, 1, max(1, gamma))
+    except (RuntimeError, MemoryError) as err:
+        if not is_out_of_memory(err):
+            raise
+        raise PairRefused(
+            "the pair does not fit into memory",
+            where=f"--draft {spec.label}: {reason_of(err)}",
+            hint="a smaller --dtype, or smaller models",
+        ) from err
     laws = {b.sampling for b in expand(recipe)}
     probes = [Cell(spec.label, gamma, law) for law in sorted(laws, key=repr)]
     try:

@@ -365,6 +365,22 @@ def test_a_slow_first_forward_is_in_no_time(
     ]
 
 
+def test_a_scoring_pass_that_fails_costs_no_measurement(
+    at: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was measured stays; α_overlap is empty, and a note says why. Exit 0."""
+
+    def in_scoring(model: Any, ids: torch.Tensor) -> None:
+        if ids.shape[1] > 5:
+            raise RuntimeError("too long for this model")
+
+    patch(monkeypatch, LlamaForCausalLM, in_scoring)
+    err = measure(tmp_path / "o", at / "t", [at / "d"], at / "p.txt", "--max-new-tokens", "16")
+    assert "note: d: could not be scored: RuntimeError: too long for this model" in err
+    row = cell(tmp_path / "o", 2)
+    assert (row["status"], row["alpha_overlap"], row["num_output_tokens"]) == ("ok", "", "48")
+
+
 # Memory
 
 
@@ -395,6 +411,20 @@ def test_one_out_of_memory_does_not_end_the_sweep(
     assert len(summary(tmp_path / "o", status="oom")) == 8
     reasons = {r["reason"] for r in generations(tmp_path / "o") if r["status"] == "oom"}
     assert reasons == {"out of memory at batch 4", "out of memory at batch 8"}
+
+
+def test_a_pair_that_does_not_fit_at_all_is_refused(
+    at: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D42: out of memory before anything was measured: exit 2, one message."""
+
+    def never(model: Any, ids: torch.Tensor) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB")
+
+    patch(monkeypatch, LlamaForCausalLM, never)
+    found = refused(*words(tmp_path / "o", at / "t", [at / "d"], at / "p.txt"))
+    assert found[0] == "error: the pair does not fit into memory"
+    assert "--draft d: " in found[1]
 
 
 def test_out_of_memory_in_one_generation_is_one_row(

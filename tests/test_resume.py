@@ -1,0 +1,418 @@
+"""Runs that were cut off: killed, stopped by the user, out of disk; and how they go on.
+
+Where it matters to the byte when a run ends, the end comes from inside a model's forward: at its
+n-th call the process gets the signal. A run that has to die does so in a forked child.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import models
+import pytest
+from test_cases_cli import (
+    Ran,
+    generations,
+    lines,
+    measure,
+    refused,
+    specbench,
+    summary,
+    table,
+    tokens,
+    untimed,
+    words,
+)
+from transformers import LlamaForCausalLM
+
+from specbench.results import load_run, read_cycles, read_manifest
+
+FLAGS = ["-g", "1,3", "--temperature", "0,1", "--batch-size", "1,2", "--max-new-tokens", "8"]
+GROUPS = 3 * 2 * (4 + 2)
+"""Of the run below and one draft: γ 0, 1, 3 × two temperatures × (batch 1, batch 2)."""
+
+
+@pytest.fixture(scope="module")
+def at(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """RND(0) as `t`, NOISY(0.01) as `d`, four prompts."""
+    folder = tmp_path_factory.mktemp("resume")
+    models.save(models.build(), folder / "t")
+    models.save(models.noisy(models.build()), folder / "d")
+    lines(folder / "p.txt", "w1 w5 w9", "w4 w2", "w3 w3 w3 w7 w8", "w11 w12")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(at: Path) -> Path:
+    """The same run, never cut off."""
+    measure(at / "whole", at / "t", [at / "d"], at / "p.txt", *FLAGS)
+    return at / "whole"
+
+
+def command(at: Path, out: Path, *more: object) -> list[object]:
+    """The words of the run of this file."""
+    return [*words(out, at / "t", [at / "d"], at / "p.txt"), *FLAGS, *more]
+
+
+def resume(at: Path, out: Path, *more: object) -> str:
+    """Go on with it, by the same command and --resume."""
+    return measure(out, at / "t", [at / "d"], at / "p.txt", *FLAGS, "--resume", *more)
+
+
+@contextmanager
+def at_forward(number: int, act: Callable[[], object], times: int = 1) -> Iterator[None]:
+    """Let something happen before the n-th forward of any model, and before those after it."""
+    original, calls = LlamaForCausalLM.forward, itertools.count(1)
+
+    @functools.wraps(original)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if number <= next(calls) < number + times:
+            act()
+        return original(self, *args, **kwargs)
+
+    LlamaForCausalLM.forward = forward
+    try:
+        yield
+    finally:
+        LlamaForCausalLM.forward = original
+
+
+def in_child(act: Callable[[], object]) -> int:
+    """The wait status of a forked child that does this."""
+    child = os.fork()
+    if not child:
+        try:
+            act()
+        finally:
+            os._exit(99)
+    return os.waitpid(child, 0)[1]
+
+
+def signalled(*numbers: signal.Signals) -> Callable[[], None]:
+    """Send this process signals, one after the other."""
+
+    def send() -> None:
+        for number in numbers:
+            os.kill(os.getpid(), number)
+
+    return send
+
+
+def same(resumed: Path, whole: Path) -> None:
+    """All that is not a time is what the uninterrupted run has, and no key stands twice."""
+
+    def keyed(folder: Path, name: str, *keys: str) -> list[dict[str, str]]:
+        rows = sorted(
+            (untimed(r) for r in table(folder / name)), key=lambda r: [r[k] for k in keys]
+        )
+        assert len({tuple(r[k] for k in keys) for r in rows}) == len(rows)
+        return rows
+
+    key = ("cell", "prompt_id", "repeat")
+    for name, keys in (
+        ("generations.csv", key),
+        ("positions.csv", (*key, "position")),
+        ("summary.csv", ("cell", "category")),
+    ):
+        assert keyed(resumed, name, *keys) == keyed(whole, name, *keys)
+        header = (whole / name).read_text().splitlines()[0]
+        assert (resumed / name).read_text().count(header) == 1
+    assert tokens(resumed) == tokens(whole)
+    columns = [*key, "index", "drafted_ids", "emitted_ids", "num_accepted", "num_delivered"]
+    found = [
+        sorted(str(row) for part in read_cycles(folder, columns) for row in part.values.tolist())
+        for folder in (resumed, whole)
+    ]
+    assert found[0] == found[1]
+    assert read_manifest(resumed)["state"] == "finished"
+    assert not list(resumed.rglob("*.tmp"))
+
+
+# Killed
+
+
+@pytest.mark.parametrize("number", [150, 400, 700])
+def test_a_run_that_was_killed_goes_on_where_it_was(
+    at: Path, whole: Path, tmp_path: Path, number: int
+) -> None:
+    """D37: kill -9 at some forward, resume: one header, no key twice, totals as uninterrupted.
+
+    The last of them falls into the scoring of the last block.
+    """
+    out = tmp_path / "o"
+
+    def run() -> None:
+        with at_forward(number, signalled(signal.SIGKILL)):
+            measure(out, at / "t", [at / "d"], at / "p.txt", *FLAGS)
+
+    assert os.WTERMSIG(in_child(run)) == signal.SIGKILL
+    kept = len(load_run(out).generations)
+    assert 0 < kept <= len(generations(whole))
+    assert read_manifest(out)["state"] == "running"
+    assert f"{kept} generations kept" in resume(at, out)
+    same(out, whole)
+
+
+def test_it_can_be_killed_again_and_again(at: Path, whole: Path, tmp_path: Path) -> None:
+    """D37: the kill of a resumed run is no different; nothing that was kept is measured again."""
+    out, kept = tmp_path / "o", [0]
+
+    def run(more: list[str]) -> None:
+        with at_forward(260, signalled(signal.SIGKILL)):
+            measure(out, at / "t", [at / "d"], at / "p.txt", *FLAGS, *more)
+
+    for turn in range(2):
+        status = in_child(lambda more=["--resume"] if turn else []: run(more))  # type: ignore[misc]
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        kept.append(len(load_run(out).generations))
+    assert kept[0] < kept[1] < kept[2]
+    resume(at, out)
+    same(out, whole)
+
+
+def test_a_torn_row_is_measured_again(at: Path, whole: Path, tmp_path: Path) -> None:
+    """D37: the last row cut in its middle, as a crash of the machine leaves it."""
+    out = tmp_path / "o"
+    stopped(at, out, 300)
+    file = out / "generations.csv"
+    file.write_bytes(file.read_bytes()[:-20])
+    before = len(load_run(out).generations)
+    resume(at, out)
+    same(out, whole)
+    assert before < len(generations(whole))
+
+
+# Stopped by the user
+
+
+def stopped(at: Path, out: Path, number: int, *numbers: signal.Signals) -> Ran:
+    """The run, with SIGINT (or these signals) at the n-th forward."""
+    with at_forward(number, signalled(*(numbers or (signal.SIGINT,)))):
+        return specbench(*command(at, out))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
+def test_ctrl_c_once_finishes_the_generation_and_says_how_to_go_on(
+    at: Path, whole: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    """ux.md 2.2: exit 1; what is kept, how to go on, how to look; then it does go on."""
+    out = tmp_path / "o"
+    ran = stopped(at, out, 300, number)
+    assert ran.code == 1
+    assert ran.out == ""
+    kept, total = len(load_run(out).generations), len(generations(whole))
+    assert 0 < kept < total
+    assert ran.err.splitlines()[-3:] == [
+        f"stopped: {kept} of {total} generations are kept",
+        f"  go on   the same command with --resume --output-dir {out}",
+        f"  look    specbench report {out}",
+    ]
+    assert len(table(out / "generations.csv")) == kept
+    resume(at, out)
+    same(out, whole)
+
+
+def test_a_second_stop_counts_what_was_kept_before(at: Path, whole: Path, tmp_path: Path) -> None:
+    """Stopped, resumed and stopped again: the message counts all that is there."""
+    out = tmp_path / "o"
+    stopped(at, out, 250)
+    before = len(load_run(out).generations)
+    with at_forward(250, signalled(signal.SIGINT)):
+        ran = specbench(*command(at, out, "--resume"))
+    kept = len(load_run(out).generations)
+    assert kept > before > 0
+    assert f"stopped: {kept} of {len(generations(whole))} generations are kept" in ran.err
+
+
+def test_ctrl_c_twice_stops_at_once(at: Path, whole: Path, tmp_path: Path) -> None:
+    """The generation that was running is given up, in one message without a traceback."""
+    out = tmp_path / "o"
+    ran = stopped(at, out, 300, signal.SIGINT, signal.SIGINT)
+    assert ran.code == 1
+    kept = len(load_run(out).generations)
+    assert f"stopped: {kept} of {len(generations(whole))} generations are kept" in ran.err
+    resume(at, out)
+    same(out, whole)
+
+
+def test_ctrl_c_before_the_sweep_leaves_nothing(at: Path, tmp_path: Path) -> None:
+    """In the self-test nothing is measured yet: exit code not 0, no traceback, no folder."""
+    ran = stopped(at, tmp_path / "o", 2)
+    assert ran.code not in (0, 2)
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_stopped_run_can_be_reported(at: Path, tmp_path: Path) -> None:
+    """ux.md 2.2: the command that the message names works."""
+    stopped(at, tmp_path / "o", 300)
+    ran = specbench("report", tmp_path / "o", "--format", "csv")
+    assert ran.code == 0, ran.err
+    assert len(ran.out.splitlines()) > 1
+
+
+# Which run goes on
+
+
+def test_another_recipe_is_refused_with_the_difference(
+    at: Path, whole: Path, tmp_path: Path
+) -> None:
+    """ux.md 2.8: exit 2; the key, what is there, what is asked for now; nothing is touched."""
+    before = {p: p.read_bytes() for p in whole.rglob("*") if p.is_file()}
+    found = refused(*command(at, whole, "--resume", "--temperature", "1", "--seed", "4"))
+    assert found == [
+        f"error: {whole} holds another run; it will not be mixed",
+        "  where  recipe differs: sampling.temperature [0.0, 1.0] there, [1.0] now",
+        "         recipe differs: sampling.seed 0 there, 4 now",
+        "  try    another --output-dir, or --no-resume to start a new folder",
+    ]
+    assert {p: p.read_bytes() for p in whole.rglob("*") if p.is_file()} == before
+
+
+def test_other_prompts_under_the_same_name_are_refused(at: Path, tmp_path: Path) -> None:
+    """The set's hash differs, and the message says so."""
+    file = lines(tmp_path / "p.txt", "w1 w5", "w4")
+    measure(tmp_path / "o", at / "t", [at / "d"], file)
+    lines(file, "w1 w5", "w6")
+    found = refused(*words(tmp_path / "o", at / "t", [at / "d"], file), "--resume")
+    assert "prompts differ: hash " in "\n".join(found)
+
+
+def test_a_folder_with_a_run_needs_resume(at: Path, whole: Path) -> None:
+    """Exit 2 without --resume, and the message names it."""
+    assert "--resume" in "\n".join(refused(*command(at, whole)))
+
+
+def test_resume_of_a_finished_run_measures_nothing(at: Path, tmp_path: Path) -> None:
+    """All groups are there: the generations stay as they are, to the byte."""
+    measure(tmp_path / "o", at / "t", [at / "d"], at / "p.txt")
+    before = (tmp_path / "o" / "generations.csv").read_bytes()
+    rows = summary(tmp_path / "o")
+    measure(tmp_path / "o", at / "t", [at / "d"], at / "p.txt", "--resume")
+    assert (tmp_path / "o" / "generations.csv").read_bytes() == before
+    assert summary(tmp_path / "o") == rows
+
+
+@pytest.mark.parametrize(("times", "code"), [(1, 0), (30, 1)], ids=["one", "many"])
+def test_resume_tries_failed_generations_again(
+    at: Path, whole: Path, tmp_path: Path, times: int, code: int
+) -> None:
+    """W14's next step: what failed in the first part is measured, and scored, in the second."""
+
+    def fail() -> None:
+        raise RuntimeError("a passing trouble")
+
+    with at_forward(120, fail, times):
+        measure(tmp_path / "o", at / "t", [at / "d"], at / "p.txt", *FLAGS, code=code)
+    assert "error" in {r["status"] for r in generations(tmp_path / "o")}
+    resume(at, tmp_path / "o")
+    same(tmp_path / "o", whole)
+
+
+def test_resume_without_a_folder_takes_the_newest_of_the_recipe(
+    at: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Design §4: unfinished ones of this recipe only; with none of them a new one begins."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*more: object, stop: int = 0) -> Ran:
+        flags = command(at, Path("unused"), *more)
+        place = flags.index("-o")
+        del flags[place : place + 2]
+        if not stop:
+            return specbench(*flags)
+        with at_forward(stop, signalled(signal.SIGINT)):
+            return specbench(*flags)
+
+    def folders() -> list[Path]:
+        return sorted((tmp_path / "results" / "run").iterdir())
+
+    call(stop=250)
+    (old,) = folders()
+    call(stop=250)
+    (new,) = set(folders()) - {old}
+    call("--seed", "4", stop=250)
+    (other,) = set(folders()) - {old, new}
+    os.utime(old / "run.json", (1, 1))
+    assert call("--resume").code == 0
+    same(new, whole)
+    assert [read_manifest(f)["state"] for f in (old, other)] == ["running", "running"]
+    assert call("--resume").code == 0
+    same(old, whole)
+    assert len(folders()) == 3
+
+
+# The disk is full
+
+
+def test_a_full_disk_is_one_message_and_loses_nothing(
+    at: Path, whole: Path, tmp_path: Path
+) -> None:
+    """No file may grow beyond 8 kB: exit 1, one message with the next step.
+
+    What was measured stays readable, and with room again the run goes on.
+    """
+    out, log = tmp_path / "o", tmp_path / "log"
+
+    def run() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, resource.RLIM_INFINITY))
+        ran = specbench(*command(at, out))
+        log.write_text(ran.err[-4_000:])
+        os._exit(ran.code)
+
+    assert os.WEXITSTATUS(in_child(run)) == 1
+    found = log.read_text().splitlines()
+    start = next(n for n, line in enumerate(found) if line.startswith("error: "))
+    assert found[start] == "error: cannot write results: File too large"
+    assert found[start + 1].startswith(f"  where  {out}")
+    assert found[start + 2] == "  try    make room, then the same command with --resume"
+    kept = load_run(out).generations
+    assert 0 < len(kept) < len(generations(whole))
+    resume(at, out)
+    same(out, whole)
+
+
+# From outside
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda n: n.name)
+def test_a_process_of_its_own_that_gets_a_signal(
+    at: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    """D37: the same from outside: a signal after the first rows, then resume."""
+    out = tmp_path / "o"
+    flags = [str(w) for w in command(at, out, "--max-new-tokens", "40", "--repeats", "3")]
+    started = subprocess.Popen(
+        [sys.executable, "-m", "specbench.cli", *flags]
+        if (Path(models.__file__).parent.parent / "specbench" / "cli" / "__main__.py").exists()
+        else [str(Path(sys.executable).parent / "specbench"), *flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+    )
+    rows = out / "generations.csv"
+    while not rows.exists() or rows.read_bytes().count(b"\n") < 10:
+        assert started.poll() is None, started.communicate()
+        time.sleep(0.05)
+    started.send_signal(number)
+    _, err = started.communicate(timeout=60)
+    assert started.returncode == (1 if number == signal.SIGINT else -signal.SIGKILL)
+    assert "Traceback" not in err
+    kept = len(load_run(out).generations)
+    assert 0 < kept < 3 * 72
+    more = [*FLAGS, "--max-new-tokens", "40", "--repeats", "3"]
+    measure(out, at / "t", [at / "d"], at / "p.txt", *more, "--resume")
+    measure(tmp_path / "w", at / "t", [at / "d"], at / "p.txt", *more)
+    same(out, tmp_path / "w")

@@ -323,7 +323,7 @@ def test_prompts_are_in_no_cycle_and_the_formula_gives_l(
             time.sleep(0.006)
 
     patch(monkeypatch, LlamaForCausalLM, wait)
-    flags = ["-g", "4", "--temperature", "1", "--max-new-tokens", "20"]
+    flags = ["-g", "4", "--temperature", "1", "--max-new-tokens", "12"]
     measure(tmp_path / "o", at / "p", [at / "q"], prompts, *flags)
     row, base = cell(tmp_path / "o", 4), cell(tmp_path / "o", 0)
     assert 24 <= float(row["t_draft_ms"]) < 24 + 16

@@ -56,7 +56,7 @@ STAGES = (
     Stage("4", "attention ways", 60, stages.attention_ways),
     Stage("5", "step times", 90, stages.steps),
     Stage("5g", "step times, graph", 0, None, GRAPH),
-    Stage("6", "cells", 150, stages.cells),
+    Stage("6", "cells", 200, stages.cells),
     Stage("6g", "cells, graph", 0, None, GRAPH),
 )
 

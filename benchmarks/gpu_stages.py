@@ -195,7 +195,7 @@ def cells(bench: Bench) -> Iterator[Result]:
     prompts = random_prompts(3, bench.pick(512, 16), pair[0].vocab_size)
     for alpha in (0.7, 0.9):
         rounded = set_alpha(*pair, alpha)
-        yield from _cells("8B+1B shapes", bench, pair, prompts, bench.pick(128, 8), rounded)
+        yield from _cells("8B+1B shapes", bench, pair, prompts, bench.pick(96, 8), rounded)
 
 
 def _cells(

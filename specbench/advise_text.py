@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from specbench.findings import DraftFinding, Finding, Paragraph
 from specbench.gap_cause import gap_cause
 from specbench.intervals import FEW_CLUSTERS
-from specbench.recipe_specs import DraftSpec
 from specbench.verdicts import CLEAR, OPEN, Choice, halvings, prompts_to_decide, shares, shortfall
 from specbench.view import Block, Row, View, mapping
 from specbench.wording import (
@@ -259,19 +257,4 @@ def _unchecked(view: View, finding: Finding) -> Iterator[str]:
     best = finding.best
     if best is None or best.block.draft in mapping(view.run.manifest, "verified"):
         return
-    yield f"Not checked for losslessness: {verify_command(view, best.block.draft)}"
-
-
-def verify_command(view: View, draft: str) -> str:
-    """The command that checks a draft."""
-    target, spec = view.target, draft
-    if view.recipe is not None:
-        target = view.recipe.target.ref
-        spec = next((_typed(d) for d in view.recipe.drafts if d.label == draft), draft)
-    return f"specbench verify -t {shlex.quote(one_line(target))} -d {shlex.quote(one_line(spec))}"
-
-
-def _typed(draft: DraftSpec) -> str:
-    """A draft as it is given to --draft; a bare reference means a model."""
-    head = draft.ref if draft.kind == "hf" else ":".join(filter(None, (draft.kind, draft.ref)))
-    return ",".join([head, *(f"{key}={value}" for key, value in sorted(draft.options.items()))])
+    yield "Not checked for losslessness."

@@ -94,7 +94,8 @@ def jackknife(
     if se is None or (log and value <= 0):
         return Interval(value, clusters=clusters)
     low, high = _bounds(value, t_quantile(clusters - 1, confidence) * se, log)
-    return Interval(value, max(low, possible[0]), min(high, possible[1]), se, clusters)
+    least, most = map(float, possible)
+    return Interval(value, max(low, least), min(high, most), se, clusters)
 
 
 def _standard_error(others: Floats, log: bool) -> float | None:

@@ -72,7 +72,9 @@ def select(
 
 
 def _shortage(found: int, num: int | None) -> str:
-    return f"{found} prompts are used: {num} were asked for" if num and num > found else ""
+    return (
+        f"{found} prompts are there, fewer than {num}: all are used" if num and num > found else ""
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,9 +42,16 @@ class Emitted:
 
 
 def score_block(
-    folder: Path, block: Block, engine: TorchEngine, prompts: Mapping[str, Prompt]
+    folder: Path,
+    block: Block,
+    engine: TorchEngine,
+    prompts: Mapping[str, Prompt],
+    stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Score the cells of a block that have cycles and no scores yet. The models are open."""
+    """Score the cells of a block that have cycles and no scores yet. The models are open.
+
+    `stop` is asked between cells; what it leaves out a resume scores.
+    """
     missing = {c.id: c for c in block.cells if not score_path(folder, c.id).exists()}
     if not missing or engine.draft is None or engine.draft.law != "context":
         return
@@ -52,6 +59,8 @@ def score_block(
     found = emitted(folder, missing)
     # Longest first: at temperature 0 the other cells' texts are beginnings of it.
     for cell in sorted(found, key=lambda c: -max(len(e.text) for e in found[c])):
+        if stop():
+            return
         write_scores(folder, cell, [scorer.scored(e) for e in found[cell]])
 
 

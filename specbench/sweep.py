@@ -243,7 +243,8 @@ class _Sweep:
         prompts = {p.prompt_id: p for p in self.ready.prompts}
         self.engine.open_draft(draft_ref(block.draft))
         try:
-            score_block(folder, block, self.engine, prompts)
+            score_block(folder, block, self.engine, prompts, lambda: self.interrupt.asked)
+            self.outcome.stopped = self.interrupt.asked
         except OSError as err:
             hint = "make room, then the same command with --resume"
             what = f"cannot write scores: {err.strerror or err}"

@@ -63,7 +63,7 @@ def test_selection_keeps_the_order_of_the_file() -> None:
 
 def test_fewer_prompts_than_asked_for_give_a_note() -> None:
     kept, note = select(chosen("a", "a"), (), 5)
-    assert (len(kept), note) == (2, "2 prompts are used: 5 were asked for")
+    assert (len(kept), note) == (2, "2 prompts are there, fewer than 5: all are used")
 
 
 def test_an_unknown_category_lists_those_that_exist() -> None:
@@ -157,7 +157,7 @@ def test_prompts_are_cut_by_encoded_length_then_by_number(tmp_path: Path) -> Non
     found = prepared(tmp_path, min_tokens=3, max_tokens=4, num=5)
     assert [len(p.token_ids) for p in found.first] == [3, 4]
     assert [p.prompt_id for p in found.raw] == ["2", "3"]
-    assert found.notes[1] == "2 prompts are used: 5 were asked for"
+    assert found.notes[1] == "2 prompts are there, fewer than 5: all are used"
     assert [p.prompt_id for p in prepared(tmp_path, num=1, min_tokens=4).raw] == ["3"]
 
 

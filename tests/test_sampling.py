@@ -363,3 +363,20 @@ def test_greedy_is_its_own_law() -> None:
     assert GREEDY.greedy
     assert not Sampling(temperature=0.01).greedy
     assert law(torch.tensor([[0.0, 30.0]]), Sampling(0.01)).tolist() == [[0.0, 1.0]]
+
+
+@pytest.mark.parametrize("size", [7, 1024, 4096, 4097, 49152, 50257])
+def test_first_max_is_the_lowest_id_of_the_highest_logit(size: int) -> None:
+    """Whole tables and odd ones; rounded logits, so that most rows have ties."""
+    generator = torch.Generator().manual_seed(size)
+    logits = torch.randn(3, 5, size, generator=generator).mul(4).round()
+    highest, index = first_max(logits)
+    assert torch.equal(highest, logits.amax(dim=-1))
+    assert torch.equal(index, torch.from_numpy(logits.numpy().argmax(axis=-1)))
+
+
+@pytest.mark.parametrize("at", [0, 4095, 5000, 50256])
+def test_first_max_shows_a_logit_that_is_not_finite(at: int) -> None:
+    logits = torch.zeros(1, 50257)
+    logits[0, at] = torch.nan
+    assert not first_max(logits)[0].isfinite()

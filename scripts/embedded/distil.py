@@ -15,7 +15,7 @@ from scripts.embedded.target import record
 from scripts.embedded.training import Plan, Run
 
 PLAN = Plan("draft", steps=1000, rate=1e-2, warmup=30, batch=16, log_every=50, save_every=100)
-MORE = Plan("draft-more", steps=550, rate=6e-3, warmup=20, batch=16, log_every=50, save_every=50)
+MORE = Plan("draft-more", steps=1500, rate=6e-3, warmup=20, batch=16, log_every=50, save_every=50)
 SHARD_STEPS, KEPT = 50, 24
 VARIATION_SHARE = 0.85  # the weight of total variation at the end of the plan
 

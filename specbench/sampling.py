@@ -151,7 +151,7 @@ def first_max(logits: Tensor) -> tuple[Tensor, Tensor]:
         highest, index = logits.max(dim=-1)
         return highest, index
     whole = size - size % BLOCK
-    blocks = logits[..., :whole].unflatten(-1, (-1, BLOCK))
+    blocks = logits[..., :whole].reshape(*logits.shape[:-1], -1, BLOCK)
     first = blocks.amax(dim=-1).argmax(dim=-1, keepdim=True)
     place = first.unsqueeze(-1).expand(*first.shape, BLOCK)
     highest, inside = blocks.gather(-2, place).squeeze(-2).max(dim=-1)

@@ -52,7 +52,7 @@ MIXED = ["sliding_attention", "full_attention"]
 
 
 def config(family: str, vocab: int = 32, **changes: Any) -> Any:
-    """A tiny config of a family, as cases.md §0 describes them."""
+    """A tiny config of a family of decoder."""
     if family == "gpt2":
         sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
         return hf.GPT2Config(

@@ -314,7 +314,7 @@ def test_what_the_parser_refuses_ends_in_2(flag: str) -> None:
 
 
 def test_an_empty_item_of_gamma_is_named_by_its_place(tmp_path: Path) -> None:
-    """ux.md 2.8: the message of a γ list with an empty item, word for word."""
+    """The message of a γ list with an empty item, word for word."""
     found = refused("run", "-t", tmp_path / "none", "-d", "self", "--gamma", "1,2,,4")
     assert found == [
         'error: --gamma "1,2,,4": empty item after the second comma',
@@ -331,7 +331,7 @@ def test_gamma_0_alone_is_the_baseline_and_nothing_else(at: Path, tmp_path: Path
 
 
 def test_temperature_0_is_greedy(at: Path, tmp_path: Path) -> None:
-    """D43: T = 0 divides by nothing, drafts and gives the greedy text of cases.md §0."""
+    """D43: T = 0 divides by nothing, drafts and gives the greedy text of RND(0)."""
     measure(tmp_path / "o", at / "t", [at / "d"], at / "p.txt", "--max-new-tokens", "16")
     greedy = [19, 7, 15, 22, 28, 13, 20, 10, 28, 10, 28, 13, 18, 10, 28, 10]
     assert tokens(tmp_path / "o", 2)["1",] == greedy

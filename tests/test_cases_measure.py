@@ -29,7 +29,7 @@ from test_cases_pairs import SPREAD, law_of, near
 from transformers import GPT2LMHeadModel, LlamaForCausalLM
 
 GREEDY = [19, 7, 15, 22, 28, 13, 20, 10, 28, 10, 28, 13]
-"""RND(0) after 1 5 9, of cases.md §0."""
+"""RND(0) after 1 5 9, of RND(0)."""
 P, Q = [0.1, 0.6, 0.3], [0.5, 0.3, 0.2]
 MANY = ["--temperature", "1", "--batch-size", "64", "-n", "64"]
 

@@ -284,7 +284,7 @@ def test_a_model_that_sees_the_future_is_refused(at: Path, tmp_path: Path) -> No
 def test_a_wrong_path_is_named_with_the_reason(
     at: Path, tmp_path: Path, role: str, ref: str, why: str
 ) -> None:
-    """ux.md 2.8: what, where (the flag and the reason), what to try."""
+    """What, where (the flag and the reason), what to try."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("")
     path = tmp_path / ref

@@ -54,7 +54,7 @@ def check(family: str, draft_model: object, batch: Sequence[tuple[int, ...]], ga
 
 
 def test_known_text() -> None:
-    """cases.md §0: RND(0) continues 1 5 9 as written there."""
+    """RND(0) continues 1 5 9 as is known of it."""
     known = [19, 7, 15, 22, 28, 13, 20, 10, 28, 10, 28, 13, 18, 10, 28, 10]
     assert expected("llama", SHORT)[:16] == known
     assert outputs(run(lm(rnd()), None, [SHORT], 0, max_new=16)) == [known]

@@ -1,6 +1,6 @@
 """CUDA hygiene, proved on the CPU: one host read per cycle, no upload, fixed addresses.
 
-Three nets (cuda.md §7): the meta device, on which a host read raises; a dispatch mode, which sees
+Three nets: the meta device, on which a host read raises; a dispatch mode, which sees
 hidden reads, uploads and operators that wait inside; a function mode, which sees `tolist` and its
 like. Each net is shown to hold by planting what it must catch.
 """

@@ -43,9 +43,9 @@ SIGMAS = 4.5
 ROWS, EACH = 400, 50
 """N = 20,000 tokens."""
 ALPHA = {0.5: 0.3638, 1.0: 0.6, 2.0: 0.7775}
-"""cases.md §0, for T applied to both sides."""
+"""For T applied to both sides."""
 TAU = {1: 1.6, 2: 1.96, 3: 2.176, 4: 2.3056, 5: 2.3834, 6: 2.43}
-"""cases.md §0, at α = .6."""
+"""At α = .6."""
 
 
 def tempered(probs: Sequence[float], temperature: float) -> Tensor:

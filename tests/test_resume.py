@@ -212,7 +212,7 @@ def stopped(at: Path, out: Path, number: int, *numbers: signal.Signals) -> Ran:
 def test_ctrl_c_once_finishes_the_generation_and_says_how_to_go_on(
     at: Path, whole: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """ux.md 2.2: exit 1; what is kept, how to go on, how to look; then it does go on."""
+    """Exit 1; what is kept, how to go on, how to look; then it does go on."""
     out = tmp_path / "o"
     ran = stopped(at, out, 120, number)
     assert ran.code == 1
@@ -260,7 +260,7 @@ def test_ctrl_c_before_the_sweep_leaves_nothing(at: Path, tmp_path: Path) -> Non
 
 
 def test_a_stopped_run_can_be_reported(at: Path, tmp_path: Path) -> None:
-    """ux.md 2.2: the command that the message names works."""
+    """The command that the message names works."""
     stopped(at, tmp_path / "o", 120)
     ran = specbench("report", tmp_path / "o", "--format", "csv")
     assert ran.code == 0, ran.err
@@ -273,7 +273,7 @@ def test_a_stopped_run_can_be_reported(at: Path, tmp_path: Path) -> None:
 def test_another_recipe_is_refused_with_the_difference(
     at: Path, whole: Path, tmp_path: Path
 ) -> None:
-    """ux.md 2.8: exit 2; the key, what is there, what is asked for now; nothing is touched."""
+    """Exit 2; the key, what is there, what is asked for now; nothing is touched."""
     before = {p: p.read_bytes() for p in whole.rglob("*") if p.is_file()}
     found = refused(*command(at, whole, "--resume", "--temperature", "1", "--seed", "4"))
     assert found == [

@@ -290,7 +290,7 @@ def decided(drafts: list[int], kept: int, following: int, *, greedy: bool) -> De
 @pytest.mark.parametrize("greedy", [True, False])
 @pytest.mark.parametrize(("draft", "kept", "text"), SCRIPTS)
 def test_scripted_cycle(draft: str, kept: int, text: str, greedy: bool) -> None:
-    """design.md §2: two kept and a correction: 3 tokens; all kept and the bonus: 5 tokens."""
+    """Two kept and a correction: 3 tokens; all kept and the bonus: 5 tokens."""
     drafts, out = words(draft), words(text)
     got = decided(drafts, kept, out[-1], greedy=greedy)
     assert (got.num_accepted.tolist(), got.next_token.tolist()) == ([kept], [out[-1]])

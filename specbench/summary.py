@@ -23,6 +23,7 @@ from specbench.intervals import Interval, closed_form_verdict, jackknife
 from specbench.kinds import KINDS
 from specbench.results import RunData, load_run
 from specbench.schema import SCHEMA_VERSION, SUMMARY
+from specbench.scored_cells import scored_columns
 
 Row = dict[str, object]
 
@@ -93,6 +94,7 @@ def _row(run: RunData, part: Part, baseline: Part | None) -> Row:
         return row
     row.update(_counts(part))
     row.update(_acceptance(part))
+    row.update(scored_columns(run.folder, part))
     row.update(_cycle_times(part, row))
     row.update(_speed(part, baseline))
     row.update(_against_target(row, part, baseline))

@@ -34,8 +34,8 @@ FLOORS: list[tuple[list[str], set[str]]] = [
         words(
             """
             recipe_values recipe_faults recipe_specs recipe recipe_load prompt_files
-            prompt_rows prompt_hub prompts files schema rows results cells score_files recovery
-            summary journal
+            prompt_rows prompt_hub prompts files schema rows results cells
+            score_files scored_cells recovery summary journal
             """
         ),
         {"numpy", "pydantic", "pydantic_core", "yaml"},

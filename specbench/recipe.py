@@ -19,11 +19,16 @@ from specbench.recipe_values import Range, choice, fault, items, number, numbers
 from specbench.records import Cell, Sampling
 
 COUNT = Range(1)
+PROMPTS = Range(1, 1_000_000)
+TOKENS = Range(1, 1_000_000)
+BATCH = Range(1, 4096)
+THREADS = Range(1, 4096)
+REPEATS = Range(1, 1000)
+WARMUP = Range(0, 100)
+TOP_K = Range(0, 10_000_000)
 FRACTION = Range(0, 1, whole=False)
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
-Count = Annotated[int, number(COUNT)]
-Counts = Annotated[tuple[int, ...], numbers(COUNT)]
 Words = Annotated[tuple[str, ...], BeforeValidator(words)]
 Dtype = Annotated[str | None, BeforeValidator(choice(DTYPES))]
 NotNegative = Annotated[float | None, number(Range(0, whole=False))]
@@ -39,7 +44,7 @@ class PromptsConfig(_Part):
     dataset: str = ""
     """A name or a file; empty in a recipe: `passages` for the embedded target, else `general`."""
     categories: Words = ()
-    num: Annotated[int | None, number(COUNT)] = 20
+    num: Annotated[int | None, number(PROMPTS)] = 20
     """None is all."""
     min_tokens: Annotated[int | None, number(COUNT)] = None
     max_tokens: Annotated[int | None, number(COUNT)] = None
@@ -56,27 +61,27 @@ class SamplingConfig(_Part):
     """The laws to decode under, and how far."""
 
     temperature: Annotated[tuple[float, ...], numbers(Range(0, whole=False))] = (0.0, 1.0)
-    top_k: Annotated[tuple[int, ...], numbers(Range(0))] = (0,)
+    top_k: Annotated[tuple[int, ...], numbers(TOP_K)] = (0,)
     """0 is off."""
     top_p: Annotated[tuple[float, ...], numbers(Range(0, 1, whole=False, above=True))] = (1.0,)
     """1 is off."""
     seed: Annotated[int, number(Range(0, 2**63 - 1))] = 0
-    max_new_tokens: Count = 128
+    max_new_tokens: Annotated[int, number(TOKENS)] = 128
     ignore_eos: bool = False
 
 
 class MeasureConfig(_Part):
     """The shapes, the machine's settings, and how often."""
 
-    batch_size: Counts = (1,)
+    batch_size: Annotated[tuple[int, ...], numbers(BATCH)] = (1,)
     context_length: Annotated[tuple[int, ...] | None, numbers(COUNT)] = None
-    repeats: Count = 1
-    warmup: Annotated[int, number(Range(0))] = 1
+    repeats: Annotated[int, number(REPEATS)] = 1
+    warmup: Annotated[int, number(WARMUP)] = 1
     dtype: Dtype = None
     """None is the checkpoint's own; float32 on the CPU."""
     draft_dtype: Dtype = None
     device: str | None = None
-    threads: Annotated[int | None, number(COUNT)] = None
+    threads: Annotated[int | None, number(THREADS)] = None
     forward: str = "eager"
     engine: str = "torch"
     trust_remote_code: bool = False

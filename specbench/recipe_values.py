@@ -12,6 +12,9 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 T = TypeVar("T")
 
+SHOWN = 60
+"""Characters of a value that a message repeats."""
+
 
 def fault(text: str) -> PydanticCustomError:
     """One fault of the value at hand, to be raised inside a validator."""
@@ -37,7 +40,16 @@ def quoted(value: object) -> str:
     """A value as a message shows it: text in double quotes, the rest as YAML would have it."""
     if isinstance(value, bool):
         return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else "null" if value is None else str(value)
+    if isinstance(value, str):
+        return f'"{_clipped(value)}"'
+    try:
+        return "null" if value is None else _clipped(str(value))
+    except ValueError:  # Python turns no number of so many digits into text.
+        return "a number of thousands of digits"
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
 
 class Range:
@@ -80,7 +92,7 @@ class Range:
             number = int(value) if isinstance(value, int | str) and self.whole else float(value)
         except (ValueError, OverflowError):
             self._refuse(value, f"is not {kind}")
-        if not math.isfinite(number):
+        if isinstance(number, float) and not math.isfinite(number):
             self._refuse(value, "is not a finite number")
         if self.whole and number != int(number):
             self._refuse(value, f"is not {kind}")
@@ -88,7 +100,8 @@ class Range:
         return int(number) if self.whole else number + 0.0
 
     def _refuse(self, value: object, why: str) -> NoReturn:
-        shown = value if isinstance(value, str) and _numeric(value) else quoted(value)
+        text = isinstance(value, str) and _numeric(value)
+        shown = _clipped(str(value)) if text else quoted(value)
         raise fault(f"{shown} {why} (allowed: {self.text})")
 
 

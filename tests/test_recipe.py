@@ -65,7 +65,7 @@ def test_gamma_zero_alone_is_the_baseline() -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"max_new_tokens": 0}, "--max-new-tokens: 0 is below 1 (allowed: at least 1)"),
+        ({"max_new_tokens": 0}, "--max-new-tokens: 0 is below 1 (allowed: at least 1,"),
         ({"gamma": "-1"}, '--gamma "-1"'),
         ({"gamma": [-1]}, "--gamma: -1 is below 0"),
         ({"gamma": "1,2,,4"}, '--gamma "1,2,,4": empty item after the second comma'),
@@ -96,6 +96,28 @@ def test_gamma_zero_alone_is_the_baseline() -> None:
 )
 def test_a_value_out_of_range_names_flag_and_range(flags: dict[str, object], message: str) -> None:
     assert message in refused(**flags)
+
+
+@pytest.mark.parametrize(
+    ("flag", "highest"),
+    [
+        ("batch_size", 4096),
+        ("max_new_tokens", 1_000_000),
+        ("repeats", 1000),
+        ("num_prompts", 1_000_000),
+        ("threads", 4096),
+        ("warmup", 100),
+        ("top_k", 10_000_000),
+    ],
+)
+def test_counts_end_somewhere(flag: str, highest: int) -> None:
+    merged(**{flag: highest})
+    for given in (highest + 1, "99999999999999999999", 10**400, 10**5000, "1e400"):
+        said = refused(**{flag: given})
+        assert f"--{flag.replace('_', '-')}: " in said
+        assert f"at most {highest})" in said
+        assert len(said) < 200
+    assert "is not a whole number" in refused(**{flag: "9" * 5000})
 
 
 def test_edges_of_the_ranges_are_taken() -> None:
@@ -210,7 +232,8 @@ def test_all_faults_of_a_file_come_together_with_their_lines(tmp_path: Path) -> 
         '  line 9   drafts[2].bta: synthetic has no option "bta" (allowed: alpha, c)',
         "  line 10  smapling: there is no such key; did you mean sampling?",
         "  line 12  sampling.temperature: -1 is below 0 (allowed: at least 0)",
-        "  line 13  sampling.max_new_tokens: true is not a whole number (allowed: at least 1)",
+        "  line 13  sampling.max_new_tokens: true is not a whole number "
+        "(allowed: at least 1, at most 1000000)",
         "  line 14  sampling.seed: is given twice, here and on line 15",
         "  line 16  prompts: 5 is no mapping of keys",
         "  line 17  version: 2 is not known (allowed: 1)",

@@ -16,7 +16,7 @@ import psutil
 import torch
 import transformers
 
-from specbench.environment import cpu_name, physical_cores
+from specbench.environment import cpu_name, default_threads, physical_cores
 from specbench.lm import CausalLM
 from specbench.loading import DTYPES, EMBEDDED, load_model, resolve
 from specbench.version import VERSION
@@ -74,7 +74,7 @@ def _multiplies(dtype: str, device: str) -> bool:
 
 
 def _cpu() -> Finding:
-    cores, threads = physical_cores(), torch.get_num_threads()
+    cores, threads = physical_cores(), default_threads()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     text = f"{cpu_name()}, {cores} cores, {threads} threads by default, load {load:.1f}"
     if threads > cores:

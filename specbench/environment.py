@@ -26,6 +26,12 @@ def physical_cores() -> int:
     return max(1, min(cores, allowed))
 
 
+def default_threads() -> int:
+    """`OMP_NUM_THREADS` where it is set, else the physical cores."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return int(given) if given.isdecimal() and int(given) > 0 else physical_cores()
+
+
 def environment(device: torch.device) -> dict[str, Any]:
     """Hardware, versions and settings that a result depends on; equal on a resume."""
     found: dict[str, Any] = {

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from specbench import files, rows, schema
 from specbench.errors import RunError, SpecbenchError, UsageError
+from specbench.lock import FolderLock
 from specbench.records import Cell, Generation, Prompt
 from specbench.recovery import drop_partial, refuse_other_run, resumable
 from specbench.results import load_run, prompt_order, read_manifest
@@ -37,8 +38,11 @@ _CHUNK = 20_000
 class RunWriter:
     """The one writer of a result folder; `create` and `resume` make it."""
 
-    def __init__(self, folder: Path, decode: Decode | None = None) -> None:
+    def __init__(
+        self, folder: Path, decode: Decode | None = None, lock: FolderLock | None = None
+    ) -> None:
         self.folder = folder
+        self._lock = lock or FolderLock(folder)
         self.manifest = read_manifest(folder)
         self._decode = decode
         self._order = list(prompt_order(files.json_lines(folder / "prompts.jsonl")))
@@ -82,12 +86,13 @@ class RunWriter:
         """
         run = load_run(folder)
         refuse_other_run(run, _stored(manifest), prompt_hash)
+        lock = FolderLock(folder)
         kept = resumable(run)
         with _writing(folder, UsageError):
             drop_partial(run)
             (folder / "summary.csv").unlink(missing_ok=True)
             files.replace(folder / "run.json", _pretty({**run.manifest, "state": "running"}))
-        writer = cls(folder, decode)
+        writer = cls(folder, decode, lock)
         groups = (kept["cell"], kept["group"].astype(int), kept["repeat"].astype(int))
         writer._done = set(zip(*groups, strict=True))
         return writer
@@ -140,6 +145,11 @@ class RunWriter:
             write_summary(self.folder)
             self.manifest = {**self.manifest, **_stored(updates), "state": "finished"}
             files.replace(self.folder / "run.json", _pretty(self.manifest))
+        self.release()
+
+    def release(self) -> None:
+        """Let another writer into the folder."""
+        self._lock.release()
 
     def _expect(
         self, cell: Cell, group: int, repeat: int, generations: Sequence[Generation]

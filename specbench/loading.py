@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -171,8 +172,11 @@ def _explained(source: Source, what: str) -> Iterator[None]:
     bars = hf_logging.is_progress_bar_enabled()
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()
+    # The GGUF reader draws a bar of its own that heeds no setting.
+    silent = redirect_stderr(StringIO()) if source.gguf_file else nullcontext()
     try:
-        yield
+        with silent:
+            yield
     except UsageError:
         raise
     except ImportError as err:

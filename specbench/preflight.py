@@ -11,7 +11,7 @@ from typing import Any
 
 from specbench.engines.base import DraftRef, SelfTest, Settings
 from specbench.engines.torch_engine import TorchEngine, is_out_of_memory, reason_of
-from specbench.environment import physical_cores
+from specbench.environment import default_threads
 from specbench.errors import CellRefused, PairRefused, SpecbenchError, UsageError
 from specbench.loading import resolve
 from specbench.prompt_rows import RawPrompt
@@ -48,7 +48,7 @@ def settings_of(recipe: Recipe) -> Settings:
         dtype=measure.dtype,
         draft_dtype=measure.draft_dtype,
         device=measure.device,
-        threads=measure.threads or physical_cores(),
+        threads=measure.threads or default_threads(),
         forward=measure.forward,
         seed=sampling.seed,
         max_new_tokens=sampling.max_new_tokens,
@@ -100,7 +100,9 @@ def get_ready(recipe: Recipe, *, keep_going: bool = False, say: Say = lambda _: 
             say(f"dropped {spec.label}: {err.what}")
     if not drafts:
         raise UsageError("no draft is left to measure", hint="specbench validate a pair first")
+    _tell_threads(engine, recipe, say)
     prompts = with_turns(engine, found.raw, found.first, say)
+    _check_batches(recipe, len(prompts), say)
     blocks = tuple(b for b in expand(recipe) if b.draft.label in drafts)
     return Ready(recipe, engine, prompts, blocks, drafts, refused, configs)
 
@@ -153,6 +155,33 @@ def _tell_context(
             f"warning: {spec.label} sees {pair} tokens and {engine.target.label} {ours}: "
             f"prompt and output together end at {pair} in all cells of {spec.label}"
         )
+
+
+def _tell_threads(engine: TorchEngine, recipe: Recipe, say: Say) -> None:
+    """Say so if the default number of threads is slower than one, as on busy cores."""
+    many = engine.settings.threads or 1
+    if recipe.measure.threads or many == 1 or engine.device.type != "cpu":
+        return
+    slow, fast = engine.step_seconds(many), engine.step_seconds(1)
+    engine.set_threads(many)
+    if slow > 1.1 * fast:
+        say(
+            f"warning: a step takes {1000 * slow:.1f} ms with {many} threads and "
+            f"{1000 * fast:.1f} with one: --threads 1"
+        )
+
+
+def _check_batches(recipe: Recipe, count: int, say: Say) -> None:
+    """Refuse a batch that the prompts cannot fill, and tell of one that they fill in part."""
+    for size in recipe.measure.batch_size:
+        if size > count:
+            raise UsageError(
+                f"--batch-size {size}: there are {count} prompts",
+                where="a batch that is not full would be measured under a wrong name",
+                hint=f"--num-prompts {size}, or --batch-size {count}",
+            )
+        if count % size:
+            say(f"note: at batch {size} the last batch has {count % size} prompts")
 
 
 def with_turns(

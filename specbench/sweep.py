@@ -108,6 +108,7 @@ def run_sweep(ready: Ready, where: Destination, watcher: Watcher) -> Outcome:
         finally:
             watcher.end()
     if outcome.stopped:
+        writer.release()
         return outcome
     writer.finish({"ended": now(), "models": models_of(ready)})
     return outcome

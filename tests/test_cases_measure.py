@@ -495,3 +495,17 @@ def test_an_acceptance_out_of_reach_is_refused_with_the_least_that_is_not(
     assert "synthetic:alpha=0.05" in found[1]
     assert not (tmp_path / "o").exists()
     measure(tmp_path / "o", at / "p", ["synthetic:alpha=0.2"], at / "one.txt", *flags)
+
+
+def test_a_batch_that_the_prompts_cannot_fill_is_refused(tmp_path: Path) -> None:
+    """It would be measured under a name that says more rows than there were."""
+    from specbench.errors import UsageError
+from specbench.preflight import _check_batches
+    from specbench.recipe import default_recipe, merge_flags
+
+    recipe = merge_flags(default_recipe(), {"batch_size": "1,4"})
+    said: list[str] = []
+    _check_batches(recipe, 6, said.append)
+    assert said == ["note: at batch 4 the last batch has 2 prompts"]
+    with pytest.raises(UsageError, match="--batch-size 4: there are 3 prompts"):
+        _check_batches(recipe, 3, said.append)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,9 +19,11 @@ from specbench.errors import CellFailed, CellRefused, PairRefused, SpecbenchErro
 from specbench.lm import CausalLM
 from specbench.records import Cell, Generation, Prompt, Status
 from specbench.sampling import uniforms
-from specbench.timing import MemoryMeter
+from specbench.timing import MemoryMeter, make_clock
 
 WARM_UP_TOKENS = 12
+STEPS, STEP_PAST = 7, 8
+"""One-token steps that are timed, and the tokens before them."""
 
 
 class TorchEngine:
@@ -38,7 +41,7 @@ class TorchEngine:
         loading.check_dtype(settings.dtype, self.device)
         loading.check_dtype(settings.draft_dtype, self.device, "--draft-dtype")
         if settings.threads:
-            torch.set_num_threads(settings.threads)
+            self.set_threads(settings.threads)
         if self.device.type == "cuda":
             # cuDNN would build a plan for every new length of a growing cache.
             torch.backends.cuda.enable_cudnn_sdp(False)
@@ -107,6 +110,24 @@ class TorchEngine:
                 where=", ".join(m.label for m in models),
                 hint="a decoder-only model with attention; --debug shows where",
             ) from err
+
+    def set_threads(self, count: int) -> None:
+        """CPU threads of torch, in this process."""
+        torch.set_num_threads(count)
+
+    def step_seconds(self, threads: int) -> float:
+        """Median time of a one-token step of the target with so many threads."""
+        self.set_threads(threads)
+        with torch.inference_mode():
+            session = self.target.session(1, STEP_PAST + 2)
+            tokens = torch.zeros(1, STEP_PAST + 2, dtype=torch.int64, device=self.device)
+            session.prefill(tokens, STEP_PAST)
+            clock = make_clock(self.device, STEPS + 1)
+            clock.mark()
+            for _ in range(STEPS):
+                session.feed(tokens, STEP_PAST, 1, STEP_PAST + 1, keep=1)
+                clock.mark()
+        return statistics.median(clock.seconds())
 
     def _draft_models(self) -> list[CausalLM]:
         lm = getattr(self.draft, "lm", None)

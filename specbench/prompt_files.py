@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,18 +99,36 @@ def _parsed(text: str, place: str, path: Path) -> object:
         if not place:
             place = f"{path}, line {error.lineno}"
         what = error.msg.replace("Expecting", "expected").replace("',' delimiter", ",")
+        what = re.sub(r"( at|: )$", "", what)
         raise UsageError(
             f"{place}: not valid JSON ({what[:1].lower()}{what[1:]} at column {error.colno})",
             where=_excerpt(text.split("\n")[error.lineno - 1], error.colno),
-            hint=f"{_json_hint(error.msg)}specbench validate {path}",
+            hint=_json_hint(error.msg, path),
         ) from error
     except RecursionError as error:
         raise UsageError(f"{place or path}: nested too deeply to be read") from error
+    except ValueError as error:
+        raise _too_many_digits(text, place, path) from error
 
 
-def _json_hint(message: str) -> str:
+def _too_many_digits(text: str, place: str, path: Path) -> UsageError:
+    most = sys.get_int_max_str_digits()
+    long = re.search(rf"[0-9]{{{most + 1}}}", text)
+    line = text[: long.start()].count("\n") + 1 if long else 1
+    return UsageError(
+        f"{place or f'{path}, line {line}'}: a number of more than {most} digits",
+        hint="put it in quotes, as text",
+    )
+
+
+def _json_hint(message: str, path: Path) -> str:
     # The usual cause of a missing comma is a quote that ends the string too early.
-    return "escape the inner quotes; " if "',' delimiter" in message else ""
+    if "',' delimiter" in message:
+        return "escape the inner quotes"
+    if "Unterminated" in message:
+        return "close the quotes; a file that was cut short ends like this"
+    lines = path.suffix.lower() != ".json"
+    return "each line is one whole record" if lines else "the file is one list, [{…}, {…}]"
 
 
 def _excerpt(line: str, column: int) -> str:

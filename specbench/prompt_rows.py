@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -62,25 +63,36 @@ def _refuse_second(prompt_id: str, place: str, seen: dict[str, str]) -> None:
 def _prompt(row: Row, column: str) -> RawPrompt:
     name = column or _text_column(row)
     if name not in row.data:
-        _refuse_columns(row, f'no column "{column}"')
+        raise _no_column(row, f'no column "{column}"')
+    if row.data[name] is None:
+        raise _empty(row, name)
     value = _decoded(row.data[name])
     messages = _messages(value, row) if _is_conversation(value) else ()
     turns = ("\n".join(m["content"] for m in messages),) if messages else _turns(value, name, row)
     for text in turns:
         _check_text(text, row.place)
-    return RawPrompt(_id(row), _name(row.data.get("category")), turns, messages)
+    category = _name(row.data.get("category"), "category", row.place)
+    return RawPrompt(_id(row), category, turns, messages)
 
 
 def _text_column(row: Row) -> str:
     for name in TEXT_COLUMNS:
         if row.data.get(name) is not None:
             return name
-    _refuse_columns(row, "no text of a prompt")
-    return ""
+    for name in TEXT_COLUMNS:
+        if name in row.data:
+            raise _empty(row, name)
+    raise _no_column(row, "no text of a prompt")
 
 
-def _refuse_columns(row: Row, what: str) -> None:
-    raise UsageError(
+def _empty(row: Row, name: str) -> UsageError:
+    return UsageError(
+        f'{row.place}: the column "{name}" is empty', hint="remove the line, or fill it"
+    )
+
+
+def _no_column(row: Row, what: str) -> UsageError:
+    return UsageError(
         f"{row.place}: {what}",
         where=f"columns {', '.join(map(str, row.data)) or '(none)'}",
         hint=f"name one of them {', '.join(TEXT_COLUMNS)}",
@@ -92,7 +104,7 @@ def _decoded(value: object) -> object:
     if isinstance(value, str) and value.startswith("["):
         try:
             found = json.loads(value)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             return value
         return found if _is_conversation(found) or _is_texts(found) else value
     return value
@@ -143,9 +155,21 @@ def _id(row: Row) -> str:
     for name in ID_COLUMNS:
         value = row.data.get(name)
         if value is not None and value != "":
-            return _name(int(value) if isinstance(value, float) and value.is_integer() else value)
+            whole = isinstance(value, float) and value.is_integer()
+            return _name(int(value) if whole else value, name, row.place)
     return str(row.number)
 
 
-def _name(value: object) -> str:
-    return "" if value is None else str(value)
+def _name(value: object, column: str, place: str) -> str:
+    """An id or a category: text or a number, empty if there is none."""
+    if value is None:
+        return ""
+    if isinstance(value, list | Mapping | bool) or _no_number(value):
+        kind = "a list" if isinstance(value, list) else str(value).lower()
+        kind = "a mapping" if isinstance(value, Mapping) else kind
+        raise UsageError(f'{place}: the column "{column}" holds {kind}, not text or a number')
+    return str(value)
+
+
+def _no_number(value: object) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)

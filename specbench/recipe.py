@@ -9,12 +9,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 
 from specbench.errors import SpecbenchError, UsageError
 from specbench.gamma import LARGEST, parse_gamma
 from specbench.recipe_faults import FLAGS, described, flag_error
-from specbench.recipe_specs import EMBEDDED, DraftSpec, TargetSpec, distinct, portable
+from specbench.recipe_specs import EMBEDDED, DraftSpec, TargetSpec, distinct, portable, repeated
 from specbench.recipe_values import Range, choice, fault, items, number, numbers, unique, words
 from specbench.records import Cell, Sampling
 
@@ -93,7 +100,7 @@ class MeasureConfig(_Part):
 
 
 class CheckConfig(_Part):
-    """Thresholds for `specbench check`."""
+    """Thresholds, kept for a command to come."""
 
     min_speedup: NotNegative = None
     min_alpha: Annotated[float | None, number(FRACTION)] = None
@@ -116,6 +123,7 @@ class Recipe(_Part):
     sampling: SamplingConfig = SamplingConfig()
     measure: MeasureConfig = MeasureConfig()
     check: CheckConfig = CheckConfig()
+    _repeated: tuple[str, ...] = PrivateAttr(())
 
     @model_validator(mode="after")
     def _complete(self) -> Recipe:
@@ -126,8 +134,19 @@ class Recipe(_Part):
             # when a flag brings another target.
             prompts = prompts.model_copy()
             prompts.__dict__["dataset"] = name
-        self.__dict__.update(prompts=prompts, drafts=distinct(self.drafts or self._own_drafts()))
+        drafts = distinct(self.drafts or self._own_drafts())
+        self._repeated = repeated(self.drafts)
+        self.__dict__.update(prompts=prompts, drafts=drafts)
         return self
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know of how the recipe was read."""
+        return tuple(
+            f"the draft {label} is given more than once and measured once; "
+            f"b={label} would measure it again, as b"
+            for label in self._repeated
+        )
 
     def _own_drafts(self) -> tuple[DraftSpec, ...]:
         if self.target.ref == EMBEDDED:
@@ -144,7 +163,9 @@ class Recipe(_Part):
 
 
 def _listed(value: object) -> object:
-    return value if isinstance(value, list | tuple) else [] if value is None else [value]
+    if value is None or value in ([], ()):
+        raise fault("the list is empty; without the key, the embedded target takes its own draft")
+    return value if isinstance(value, list | tuple) else [value]
 
 
 def _gammas(value: object) -> tuple[int, ...]:
@@ -159,6 +180,15 @@ def _gamma_item(value: object) -> tuple[int, ...]:
     if isinstance(value, str):
         return parse_gamma(value)
     return tuple(int(Range(0, LARGEST).number(item)) for item in items(value))
+
+
+def refuse_context_length(recipe: Recipe, named: str = "measure.context_length") -> None:
+    """Prompts of a set length cannot be asked for yet; said before models are read."""
+    if recipe.measure.context_length:
+        raise UsageError(
+            f"{named}: prompts of a set length are not there yet",
+            hint="--dataset with prompts of that length, --min-tokens and --max-tokens",
+        )
 
 
 def default_recipe() -> Recipe:
@@ -176,9 +206,12 @@ def merge_flags(recipe: Recipe, flags: Mapping[str, object]) -> Recipe:
         place = data.setdefault(section[0], {}) if section else data
         place[key] = value
     try:
-        return Recipe.model_validate(data)
+        merged = Recipe.model_validate(data)
     except ValidationError as error:
         raise flag_error(error, flags) from error
+    if not flags.get("draft"):
+        merged._repeated = recipe._repeated
+    return merged
 
 
 def _given(part: BaseModel) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -142,7 +143,7 @@ def _walk(node: yaml.Node, loc: Loc, lines: dict[Loc, int], seen: set[int]) -> l
     elif isinstance(node, yaml.MappingNode):
         children = [(key, (*loc, str(key.value)), value) for key, value in node.value]
     else:
-        return []
+        return _octal(node, loc)
     found = []
     here: set[Loc] = set()
     for key, at, value in children:
@@ -154,6 +155,13 @@ def _walk(node: yaml.Node, loc: Loc, lines: dict[Loc, int], seen: set[int]) -> l
         here.add(at)
         found += _walk(value, at, lines, seen)
     return found
+
+
+def _octal(node: yaml.Node, loc: Loc) -> list[Fault]:
+    """YAML 1.1 reads 010 as 8, which nobody means who writes it in a recipe."""
+    octal = node.tag == "tag:yaml.org,2002:int" and re.match(r"[-+]?0[0-9_]", str(node.value))
+    what = "a number with a leading zero, which YAML reads in base 8; leave the zero out"
+    return [Fault(loc, f"{node.value} is {what}")] if octal else []
 
 
 def _line(loc: Loc, lines: dict[Loc, int]) -> int:

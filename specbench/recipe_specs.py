@@ -12,10 +12,12 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from specbench.kinds import KINDS, Kind
-from specbench.recipe_values import did_you_mean, fault, faults, quoted
+from specbench.recipe_values import did_you_mean, fault, faults, label_checked, quoted
 
 EMBEDDED = "embedded"
 """The name of the pair that ships inside the package."""
+
+LARGEST_OPTION = 2**63
 
 Option = str | int | float
 Faults = list[tuple[tuple[str | int, ...], str]]
@@ -120,6 +122,18 @@ def distinct(drafts: Iterable[DraftSpec]) -> tuple[DraftSpec, ...]:
     return tuple(out)
 
 
+def repeated(drafts: Iterable[DraftSpec]) -> tuple[str, ...]:
+    """The labels of drafts that `distinct` leaves out, each once."""
+    seen: set[tuple[str, str]] = set()
+    out: list[str] = []
+    for draft in drafts:
+        key = _once_key(draft)
+        if key in seen and draft.label not in out:
+            out.append(draft.label)
+        seen.add(key)
+    return tuple(out)
+
+
 def _once_key(draft: DraftSpec) -> tuple[str, str]:
     # A label that is a spelling of the spec (`synthetic:alpha=0.70`) makes no second draft;
     # a name does, so that `a=self` and `b=self` measure the same draft twice on purpose.
@@ -146,7 +160,7 @@ def _target_fields(value: str | Mapping[Any, Any]) -> dict[str, Any]:
     ref = fields.get("ref", "")
     if not isinstance(ref, str) or not ref.strip():
         raise fault("no model is named (a hub id, a folder, a .gguf file, or embedded)")
-    fields["label"] = default_label(ref, "target") if name is None else str(name)
+    fields["label"] = label_checked(default_label(ref, "target") if name is None else str(name))
     return fields
 
 
@@ -219,7 +233,7 @@ def _draft_fields(value: Mapping[Any, Any]) -> dict[str, Any]:
         raise faults(found, value)
     ref = ref or ""
     label = str(name) if name is not None else _label(kind, ref, options)
-    return {"label": label, "kind": kind, "ref": ref, "options": options}
+    return {"label": label_checked(label), "kind": kind, "ref": ref, "options": options}
 
 
 def _unknown_kind(kind: object) -> str:
@@ -260,6 +274,8 @@ def _option_value(value: object) -> Option:
         raise ValueError(f"{quoted(value)} is neither a number nor text")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} is not a finite number")
+    if isinstance(value, int) and abs(value) > LARGEST_OPTION:
+        raise ValueError(f"{quoted(value)} is beyond what an option can be")
     return value
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
+import unicodedata
 from collections.abc import Callable, Iterable
 from typing import NoReturn, TypeVar
 
@@ -14,6 +16,8 @@ T = TypeVar("T")
 
 SHOWN = 60
 """Characters of a value that a message repeats."""
+
+LONGEST_LABEL = 200
 
 
 def fault(text: str) -> PydanticCustomError:
@@ -160,3 +164,18 @@ def choice(known: Iterable[str]) -> Callable[[object], object]:
         raise fault(f"{quoted(value)} is not known{did_you_mean(str(value), allowed)}")
 
     return check
+
+
+def label_checked(label: str) -> str:
+    """A label that tables and files can hold, or a fault."""
+    for n, sign in enumerate(label, start=1):
+        if unicodedata.category(sign) in ("Cc", "Cs", "Zl", "Zp"):
+            where = f"U+{ord(sign):04X}, character {n}"
+            shown = quoted("".join(c if c.isprintable() else "�" for c in label))
+            raise fault(f"the name {shown} holds a control character ({where})")
+    # The numbers that `distinct` puts behind equal labels do not count.
+    size = len(re.sub(r"( #\d+)+$", "", label))
+    if size > LONGEST_LABEL:
+        allowed = f"allowed: at most {LONGEST_LABEL}; name=… before it sets another"
+        raise fault(f"the name {quoted(label)} has {size} characters ({allowed})")
+    return label

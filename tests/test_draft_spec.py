@@ -71,6 +71,11 @@ def test_a_label_may_stand_before_a_path_with_signs(
         ("synthetic:alpha=.5,huh", '"huh" after "synthetic" is no key=value'),
         ("gpt2,x=1", 'hf has no option "x"; it has none'),
         ("self:3", '"3" after "self"'),
+        ("synthetic:alpha=1,c=1" + "0" * 400, "is beyond what an option can be"),
+        ("a\x1b[31mb=self", "holds a control character (U+001B, character 2)"),
+        ("a\nb=self", "holds a control character (U+000A, character 2)"),
+        ("a\udcffb=self", "holds a control character (U+DCFF, character 2)"),
+        ("n" * 201 + "=self", "has 201 characters (allowed: at most 200;"),
         ("hf:", "hf needs a model"),
         ("", "hf needs a model"),
     ],
@@ -117,6 +122,18 @@ def test_numbering_keeps_clear_of_labels_that_are_taken() -> None:
     specs = distinct(draft(text) for text in ["x=a", "x=b", "x #1=c"])
     assert [spec.label for spec in specs] == ["x #2", "x #3", "x #1"]
     assert distinct(specs) == specs
+
+
+def test_a_label_of_200_characters_may_be_numbered() -> None:
+    label = "n" * 200
+    specs = distinct(draft(f"{label}={ref}") for ref in ("a", "b"))
+    assert [draft({"ref": spec.ref, "name": spec.label}) for spec in specs] == list(specs)
+
+
+@pytest.mark.parametrize("name", ["a\x07b", "n" * 201])
+def test_a_targets_label_is_checked_too(name: str) -> None:
+    with pytest.raises(ValidationError, match="the name"):
+        TargetSpec.model_validate({"ref": "gpt2", "name": name})
 
 
 def test_two_spellings_of_one_draft_count_once() -> None:

@@ -241,6 +241,32 @@ def test_all_faults_of_a_file_come_together_with_their_lines(tmp_path: Path) -> 
     assert lines[11].startswith("  try      ")
 
 
+def test_octal_numbers_are_refused_with_line_and_key(tmp_path: Path) -> None:
+    lines = faults(tmp_path, "gamma: 010\nsampling:\n  top_k: [10, -0_7]\n  seed: 0\n")
+    what = "is a number with a leading zero, which YAML reads in base 8; leave the zero out"
+    assert lines[1] == f"  line 1  gamma: 010 {what}"
+    assert lines[2] == f"  line 3  sampling.top_k[1]: -0_7 {what}"
+    assert lines[0].startswith("error: 3 faults")  # And -7 is below 0.
+    fine = 'question: "010"\nsampling: {seed: 0, top_p: 0.5, max_new_tokens: 0x10}\n'
+    assert load_recipe(written(tmp_path, fine)).sampling.max_new_tokens == 16
+
+
+@pytest.mark.parametrize("given", ["drafts: []", "drafts:\n#  - self"])
+def test_an_empty_list_of_drafts_is_refused(tmp_path: Path, given: str) -> None:
+    lines = faults(tmp_path, f"target: embedded\n{given}\n")
+    assert lines[1].startswith("  line 2  drafts: the list is empty")
+
+
+def test_a_draft_given_twice_is_noted(tmp_path: Path) -> None:
+    path = written(tmp_path, "drafts: [self, embedded, self, self, two=self]\n")
+    (note,) = load_recipe(path).notes
+    assert note.startswith("the draft self is given more than once and measured once")
+    assert merge_flags(load_recipe(path), {"seed": 1}).notes == (note,)
+    assert merge_flags(load_recipe(path), {"draft": ["self"]}).notes == ()
+    assert merged(draft=["self", "self"]).notes == (note,)
+    assert default_recipe().notes == ()
+
+
 def test_one_fault_is_one_fault(tmp_path: Path) -> None:
     lines = faults(tmp_path, "target: embedded\ndrafts:\n  - kind: hf\n")
     assert lines[0].startswith("error: 1 fault in ")

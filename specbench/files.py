@@ -18,6 +18,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from specbench.errors import UsageError
+
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _GUARDED = re.compile(r"'+[=+\-@\t\r]")
 
@@ -90,9 +92,19 @@ def json_lines(path: Path) -> Iterator[dict[str, object]]:
     if not path.exists():
         return
     with path.open("rb") as lines:
-        for line in lines:
+        for number, line in enumerate(lines, 1):
             if line.endswith(b"\n"):
-                yield json.loads(line)
+                yield _object(line, path, number)
+
+
+def _object(line: bytes, path: Path, number: int) -> dict[str, object]:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise UsageError(f"{path}, line {number}: no JSON object")
+    return found
 
 
 def csv_rows(path: Path) -> list[list[str]]:

@@ -12,10 +12,11 @@ from specbench.advise import Advice, advise
 from specbench.errors import UsageError
 from specbench.markdown import report_markdown
 from specbench.plot_style import style_named
-from specbench.results import load_run
+from specbench.results import load_measured
 from specbench.signs import Signs
 from specbench.summary_rows import FORMATS, summary_rows
 from specbench.terminal import chart_lines, console_for, quiet_lines, report_lines, show
+from specbench.unfinished import state_line
 
 __all__ = ["FORMATS", "report", "report_all", "summary_rows", "write_files"]
 
@@ -68,7 +69,7 @@ def report(
     Works on a folder whose run was stopped: what is missing is said. With `chart_only` nothing is
     written. `width` is that of the terminal, or else what the stream or `COLUMNS` says.
     """
-    advice = advise(load_run(folder))
+    advice = advise(load_measured(folder))
     notes = notes or sys.stderr
     if write and not chart_only:
         _write(advice, folder, "paper" if paper else "wide", notes)
@@ -77,6 +78,8 @@ def report(
     signs = Signs(out)
     if quiet:
         lines = quiet_lines(advice, signs)
+        if state := state_line(advice.view):
+            print(Signs(notes)(f"note: {state}"), file=notes)
     elif chart_only:
         lines = chart_lines(advice, console.width, signs)
     else:

@@ -8,13 +8,13 @@ count is passed over here and taken out by a resume.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from specbench import files, schema
+from specbench.checked import HINT, check_generations, check_positions, parquet, read_table
 from specbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 Key = tuple[str, str, int]
 """Of one generation: cell id, prompt id, repeat."""
 
-_WHOLE = frozenset({"gamma", "top_k", "batch_size", "position"})
 _CHUNK = 50_000
 
 
@@ -35,7 +34,7 @@ class RunData:
     manifest: dict[str, object]
     """`run.json`."""
     summary: pd.DataFrame | None
-    """None while the run has not come to its end."""
+    """None while the run has not come to its end, or where the file has no row."""
     generations: pd.DataFrame
     """`generations.csv` and, as `group`, each row's batch in file order from 0 (−1: refused)."""
     positions: pd.DataFrame
@@ -48,20 +47,60 @@ class RunData:
 
 
 def load_run(folder: Path) -> RunData:
-    """Read a result folder; refuse one that is none, or that is of another format."""
+    """Read a result folder; refuse one that is none, of another format, or damaged."""
     manifest = read_manifest(folder)
-    prompts = list(files.json_lines(folder / "prompts.jsonl"))
-    generations = _complete(_table(folder / "generations.csv", schema.GENERATIONS), prompts)
-    positions = _table(folder / "positions.csv", schema.POSITIONS)
-    summary = folder / "summary.csv"
+    prompts = _prompts(folder / "prompts.jsonl")
+    rows = _generations(folder / "generations.csv")
+    generations = _complete(rows, prompts)
+    positions = read_table(folder / "positions.csv", schema.POSITIONS)
+    check_positions(folder / "positions.csv", positions, generations)
     return RunData(
         folder=folder,
         manifest=manifest,
-        summary=_table(summary, schema.SUMMARY) if summary.exists() else None,
+        summary=_summary(folder / "summary.csv"),
         generations=generations,
         positions=_of_generations(positions, generations),
         prompts=prompts,
     )
+
+
+def load_measured(folder: Path) -> RunData:
+    """Read a result folder; refuse one without any row, too."""
+    run = load_run(folder)
+    if run.generations.empty:
+        raise _nothing(folder / "generations.csv", "no row of a whole batch")
+    return run
+
+
+def _nothing(path: Path, reason: str) -> UsageError:
+    hint = "specbench run --resume goes on with the run"
+    return UsageError("no generation was measured", where=f"{path}: {reason}", hint=hint)
+
+
+def _generations(path: Path) -> pd.DataFrame:
+    if not path.exists():
+        raise _nothing(path, "no such file")
+    if not path.stat().st_size:
+        raise _nothing(path, "empty")
+    rows = read_table(path, schema.GENERATIONS)
+    check_generations(path, rows)
+    return rows
+
+
+def _summary(path: Path) -> pd.DataFrame | None:
+    """The summary; None where there is none, or no row in it."""
+    if not path.exists() or not path.stat().st_size:
+        return None
+    found = read_table(path, schema.SUMMARY)
+    return None if found.empty else found
+
+
+def _prompts(path: Path) -> list[dict[str, object]]:
+    found = list(files.json_lines(path))
+    for number, prompt in enumerate(found):
+        if "prompt_id" not in prompt:
+            raise UsageError(f"{path}, line {number + 1}: no prompt_id", hint=HINT)
+    return found
 
 
 def read_manifest(folder: Path) -> dict[str, object]:
@@ -127,16 +166,17 @@ def first_cycles(folder: Path) -> pd.DataFrame:
     index, times = ["cell", "prompt_id", "repeat"], ["draft_s", "verify_s", "other_s"]
     frames = [pd.DataFrame({c: pd.Series(dtype=str) for c in index}).assign(first_s=0.0)]
     for path in sorted((folder / "cycles").glob("*.parquet")):
-        first = [("index", "==", 0)]
-        frames.append(pq.read_table(path, columns=[*index, *times], filters=first).to_pandas())
+        with parquet(path):
+            table = pq.read_table(path, columns=[*index, *times], filters=[("index", "==", 0)])
+            frames.append(table.to_pandas()[[*index, *times]])
     for path in sorted((folder / "cycles").glob("*.jsonl")):
         rows = [row for row in files.json_lines(path) if row["index"] == 0]
         frames.append(pd.DataFrame(rows, columns=[*index, *times]))
     for frame in frames[1:]:
         frame["first_s"] = frame[times].astype("float64").sum(axis=1, skipna=False)
-    table = pd.concat([f[[*index, "first_s"]] for f in frames[1:]] or frames)
-    table = table.astype({"repeat": "float64", "first_s": "float64"})
-    return table.drop_duplicates(index, keep="last")
+    found = pd.concat([f[[*index, "first_s"]] for f in frames[1:]] or frames)
+    found = found.astype({"repeat": "float64", "first_s": "float64"})
+    return found.drop_duplicates(index, keep="last")
 
 
 def _parquet_cycles(
@@ -145,12 +185,12 @@ def _parquet_cycles(
     import pyarrow.parquet as pq
 
     index = ["cell", "prompt_id", "repeat"]
+    columns = [*index, *(c for c in wanted if c not in index)]
     for path in sorted((folder / "cycles").glob("*.parquet")):
-        for batch in pq.ParquetFile(path).iter_batches(
-            _CHUNK, columns=[*index, *(c for c in wanted if c not in index)]
-        ):
-            frame = batch.to_pandas()
-            yield frame.loc[[key in keys for key in frame_keys(frame)], wanted]
+        with parquet(path):
+            for batch in pq.ParquetFile(path).iter_batches(_CHUNK, columns=columns):
+                frame = batch.to_pandas()
+                yield frame.loc[[key in keys for key in frame_keys(frame)], wanted]
 
 
 def parquet_keys(path: Path) -> frozenset[Key]:
@@ -159,8 +199,9 @@ def parquet_keys(path: Path) -> frozenset[Key]:
         return frozenset()
     import pyarrow.parquet as pq
 
-    table = pq.read_table(path, columns=["cell", "prompt_id", "repeat"])
-    return frozenset(frame_keys(table.to_pandas().drop_duplicates()))
+    with parquet(path):
+        table = pq.read_table(path, columns=["cell", "prompt_id", "repeat"])
+        return frozenset(frame_keys(table.to_pandas().drop_duplicates()))
 
 
 def generation_keys(generations: pd.DataFrame) -> frozenset[Key]:
@@ -177,30 +218,6 @@ def frame_keys(frame: pd.DataFrame) -> Iterator[Key]:
 def object_key(row: Mapping[str, object]) -> Key:
     """The key of one object of a JSONL file."""
     return str(row["cell"]), str(row["prompt_id"]), cast("int", row["repeat"])
-
-
-def _table(path: Path, columns: Sequence[str]) -> pd.DataFrame:
-    """A CSV file in which text stays text, also where it reads NA, None or null."""
-    import io
-
-    import pandas as pd
-
-    try:
-        data = files.intact(path) or files.csv_line(columns).encode()
-    except OSError as fault:
-        raise UsageError(f"{path} cannot be read", where=_reason(path, fault)) from fault
-    frame = pd.read_csv(io.BytesIO(data), dtype=object, keep_default_na=False)
-    return pd.DataFrame({column: _values(column, frame[column].tolist()) for column in columns})
-
-
-def _values(column: str, fields: list[str]) -> pd.Series[Any]:
-    """A column's fields as text or as numbers, which Python reads to the last digit."""
-    import pandas as pd
-
-    if column in schema.TEXT:
-        return pd.Series([files.unguard(field) for field in fields], dtype=str)
-    numbers = [float(field) if field else math.nan for field in fields]
-    return pd.Series(numbers, dtype="int64" if column in _WHOLE else "float64")
 
 
 def prompt_order(prompts: Iterable[Mapping[str, object]]) -> dict[str, int]:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specbench import files
+from specbench.checked import parquet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,7 +60,10 @@ def read_scores(folder: Path, cell: str) -> pd.DataFrame | None:
     import pandas as pd
 
     path = score_path(folder, cell)
-    return pd.read_parquet(path) if path.is_file() else None
+    if not path.is_file():
+        return None
+    with parquet(path):
+        return pd.read_parquet(path)[list(COLUMNS)]
 
 
 def _layout() -> Any:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import cast
 
 from specbench import files, stats
-from specbench.cells import Part, parts
+from specbench.cells import ALL, Part, parts
 from specbench.intervals import Interval, closed_form_verdict, jackknife
 from specbench.kinds import KINDS
 from specbench.results import RunData, load_run
@@ -85,6 +85,24 @@ def summarize(run: RunData) -> Iterator[Row]:
     baselines = {(p.block, p.category): p for p in found if p.gamma == 0}
     for part in found:
         yield _row(run, part, baselines.get((part.block, part.category)))
+
+
+def summary_of(run: RunData) -> Iterator[Row]:
+    """The rows of `summary.csv`, made anew where it is not of the generations that are there."""
+    if run.summary is None or not _is_of(run):
+        return summarize(run)
+    return iter(cast("list[Row]", run.summary.to_dict("records")))
+
+
+def _is_of(run: RunData) -> bool:
+    """Whether the summary has the cells of the generations, and their sums."""
+    assert run.summary is not None
+    sums = ["num_output_tokens", "num_cycles"]
+    stored = run.summary[run.summary["category"] == ALL].set_index("cell")[sums].fillna(0)
+    good = run.generations[run.generations["status"] == "ok"]
+    there = good.groupby("cell")[sums].sum().reindex(stored.index, fill_value=0)
+    cells = sorted(set(run.generations["cell"]))
+    return sorted(stored.index) == cells and bool((stored == there).all(axis=None))
 
 
 def _row(run: RunData, part: Part, baseline: Part | None) -> Row:

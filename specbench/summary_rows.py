@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -12,9 +12,9 @@ from specbench import files
 from specbench.advise import Advice, advise
 from specbench.errors import UsageError
 from specbench.markdown import escaped
-from specbench.results import load_run
+from specbench.results import load_measured
 from specbench.schema import SUMMARY, TEXT
-from specbench.summary import summarize
+from specbench.summary import summary_of
 
 FORMATS = ("csv", "json", "md")
 Row = dict[str, object]
@@ -36,12 +36,9 @@ def summary_rows(folders: Path | Sequence[Path], output: str) -> str:
 
 def _rows(folder: Path, *, verdicts: bool) -> Iterator[Row]:
     """Each row with its columns in order; with verdict and warnings where they fit in."""
-    run = load_run(folder)
-    found: Iterator[Mapping[str, object]] = summarize(run)
-    if run.summary is not None:
-        found = iter(cast("list[Mapping[str, object]]", run.summary.to_dict("records")))
+    run = load_measured(folder)
     advice = advise(run) if verdicts else None
-    for row in found:
+    for row in summary_of(run):
         plain = {name: _plain(name, row.get(name)) for name in SUMMARY}
         yield plain | _verdict(advice, plain) if advice else plain
 

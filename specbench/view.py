@@ -11,9 +11,9 @@ from specbench.cells import ALL, Part, parts
 from specbench.errors import UsageError
 from specbench.intervals import Interval
 from specbench.kinds import KINDS
-from specbench.recipe import Recipe, expand, recipe_from
+from specbench.recipe import Recipe, recipe_from
 from specbench.results import RunData
-from specbench.summary import summarize
+from specbench.summary import summary_of
 from specbench.wording import plain_number
 
 MARGIN = 0.03
@@ -152,12 +152,17 @@ class View:
         varied = [n for n in names if len({words.get(n) for words in every}) > 1]
         return ", ".join(own.get(name, f"no {name.replace('_', '-')}") for name in varied)
 
-    def expected(self) -> int | None:
-        """Generations of the whole run; None where the recipe cannot be read."""
-        if self.recipe is None:
-            return None
-        cells = sum(len(block.gammas) for block in expand(self.recipe))
-        return cells * len(self.run.prompts) * self.recipe.measure.repeats
+    def per_cell(self, recipe: Recipe) -> int:
+        """Generations of a cell that is whole."""
+        said = real(mapping(self.run.manifest, "prompts").get("count")) or 0
+        return max(len(self.run.prompts), int(said)) * recipe.measure.repeats
+
+    def refused_drafts(self) -> set[str]:
+        """Drafts that could not be paired with the target at all."""
+        rows = self.run.generations
+        off = (rows["group"] < 0) & (rows["status"] == "refused")
+        none = off.groupby(rows["draft"]).all()
+        return {*map(str, none.index[none]), *mapping(self.run.manifest, "refused")}
 
     def made(self) -> int:
         """Generations that are in the files."""
@@ -180,10 +185,7 @@ def look(run: RunData) -> View:
 
 def _records(run: RunData) -> Iterator[dict[str, object]]:
     """The summary's rows over all categories, from the file or made anew."""
-    rows: Iterator[dict[str, object]] = summarize(run)
-    if run.summary is not None:
-        rows = iter(cast("list[dict[str, object]]", run.summary.to_dict("records")))
-    return (row for row in rows if row["category"] == ALL)
+    return (row for row in summary_of(run) if row["category"] == ALL)
 
 
 def _block(draft: str, kind: str, setting: Setting, rows: list[Row]) -> Block:

@@ -34,7 +34,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
         words(
             """
             recipe_values recipe_faults recipe_specs recipe recipe_load prompt_files
-            prompt_rows prompt_hub prompts files lock schema rows results cells
+            prompt_rows prompt_hub prompts files lock schema checked rows results cells
             score_files scored_cells recovery summary journal
             """
         ),

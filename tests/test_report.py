@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,13 @@ from typer.testing import CliRunner
 from specbench.advise import advise
 from specbench.cli import app
 from specbench.errors import UsageError
+from specbench.journal import RunWriter
 from specbench.markdown import LIMIT, escaped, report_markdown
+from specbench.records import Cell, Sampling
 from specbench.report import report, report_all, summary_rows
 from specbench.results import load_run
 from specbench.schema import SUMMARY
+from specbench.unfinished import state_line
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +68,72 @@ def test_stopped_run_says_what_is_missing(stopped: Path) -> None:
     assert not (stopped / "report.md").exists()
 
 
-def test_run_stopped_before_its_first_cell(tmp_path: Path) -> None:
+def test_folder_without_a_row_is_refused_and_keeps_its_report(tmp_path: Path) -> None:
     folder = build(tmp_path / "r", {"a": Draft()}, gammas=[1], prompts=3, stop_after=0)
+    (folder / "report.md").write_text("mine", encoding="utf-8")
+    rows = folder / "generations.csv"
+    for spoil in (lambda: None, lambda: rows.write_text(""), rows.unlink):
+        spoil()
+        with pytest.raises(UsageError, match="no generation was measured"):
+            report(folder)
+        with pytest.raises(UsageError, match="no generation was measured"):
+            summary_rows(folder, "csv")
+    assert (folder / "report.md").read_text(encoding="utf-8") == "mine"
+
+
+def test_rows_lost_from_a_finished_run_are_said(run: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(run, tmp_path / "r"))
+    rows = (folder / "generations.csv").read_bytes()
+    (folder / "generations.csv").write_bytes(rows[: len(rows) // 2])
+    out, notes = io.StringIO(), io.StringIO()
+    report(folder, stream=out, notes=notes)
+    said = " of 54 generations in the files: rows are missing, although the run ended"
+    first, second = out.getvalue().splitlines()[:2]
+    assert first.endswith(said)
+    assert second == "  missing: b"
+    text = (folder / "report.md").read_text(encoding="utf-8")
+    assert f"{said}; missing: b.".replace("; m", ". m") in text
+    report(folder, stream=out, notes=notes, quiet=True)
+    assert f"{said}\n" in notes.getvalue()
+    made = int(first.split()[0])
+    found = list(csv.DictReader(io.StringIO(summary_rows(folder, "csv"))))
+    assert sum(int(row["num_prompts"]) for row in found if row["category"] == "all") == made
+
+
+def test_refused_cells_and_drafts_are_not_missing(tmp_path: Path) -> None:
+    lost = {"a": Draft(), "b": Draft()}
+    folder = build(tmp_path / "r", lost, gammas=[1], prompts=3, tokens=8, finish=False)
+    kept = [line for line in rows_of(folder) if ",b," not in line]
+    for name in ("generations.csv", "positions.csv"):
+        lines = (folder / name).read_text(encoding="utf-8").splitlines(keepends=True)
+        cells = {line.split(",")[0] for line in kept}
+        (folder / name).write_text("".join(x for x in lines if x.split(",")[0] in cells))
+    (folder / "generations.csv").write_text("".join(kept))
+    writer = RunWriter(folder)
+    writer.write_refused(Cell("b", 0, Sampling(1.0)), "refused", "other vocabulary")
+    writer.finish({"refused": {"b": "other vocabulary"}})
+    advice = advise(load_run(folder))
+    assert state_line(advice.view) == ""
+    (warning,) = [w for w in advice.warnings if w.code == "W14"]
+    assert warning.seen == "1 draft refused"
+    assert "--resume" not in warning.todo
+
+
+def rows_of(folder: Path) -> list[str]:
+    text = (folder / "generations.csv").read_text(encoding="utf-8")
+    return text.splitlines(keepends=True)
+
+
+@pytest.mark.parametrize("left", ["", "header"])
+def test_summary_without_rows_is_made_anew(run: Path, tmp_path: Path, left: str) -> None:
+    folder = Path(shutil.copytree(run, tmp_path / "r"))
+    whole = (folder / "summary.csv").read_text(encoding="utf-8")
+    (folder / "summary.csv").write_text(whole.partition("\n")[0] + "\n" if left else "")
     out = io.StringIO()
     report(folder, stream=out, notes=io.StringIO())
-    assert out.getvalue().startswith("0 of 120 generations") is False
-    assert out.getvalue().startswith("0 of 6 generations: made before the run ended\n")
-    assert "Nothing was measured." in (folder / "report.md").read_text(encoding="utf-8")
+    assert "\n  a wins: " in out.getvalue()
+    assert (folder / "report.md").read_text(encoding="utf-8").startswith("### specbench: a wins\n")
+    assert summary_rows(folder, "csv") == whole
 
 
 def test_plain_decoding_alone_is_no_failure(tmp_path: Path) -> None:

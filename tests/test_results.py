@@ -19,7 +19,14 @@ from specbench import files, schema
 from specbench.errors import UsageError
 from specbench.journal import RunWriter, block_name
 from specbench.records import Generation, Prompt
-from specbench.results import find_unfinished, load_run, read_cycles, read_tokens
+from specbench.results import (
+    find_unfinished,
+    first_cycles,
+    load_run,
+    read_cycles,
+    read_tokens,
+)
+from specbench.score_files import read_scores, score_path
 from tests.runs import MANIFEST, cell, cycle, failed, generation, prompts, start
 
 odd_text = st.text(st.characters(exclude_categories=()), max_size=12)
@@ -368,6 +375,105 @@ def test_a_folder_without_a_result_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(UsageError, match="cannot be read"):
         load_run(tmp_path)
+
+
+def spoilt(path: Path, column: str, value: str) -> None:
+    """Another value in the last row of a table."""
+    header, *_, last = rows = files.csv_rows(path)
+    last[header.index(column)] = value
+    path.write_text("".join(files.raw_csv_line(row) for row in rows))
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value", "said"),
+    [
+        ("generations", "live_s", "-0.5", "live_s is below 0 (-0.5)"),
+        ("generations", "num_accepted", "9", "num_accepted exceeds num_tested (9, 3)"),
+        ("generations", "num_tested", "9", "num_tested exceeds num_drafted (9, 4)"),
+        ("generations", "status", "okay", 'status "okay" is none of ok, oom, error, refused'),
+        ("generations", "num_cycles", "two", 'num_cycles "two" is no number'),
+        ("generations", "num_cycles", "nan", 'num_cycles "nan" is no number'),
+        ("generations", "num_cycles", "1.5", "num_cycles is no whole number (1.5)"),
+        ("generations", "num_cycles", "", "num_cycles is empty"),
+        ("generations", "gamma", "", 'gamma "" is no whole number'),
+        ("generations", "batch_size", "0", "batch_size is below 1 (0)"),
+        ("generations", "repeat", "", "repeat is empty"),
+        ("positions", "position", "3", "position exceeds γ"),
+        ("positions", "position", "0", "position is below 1 (0)"),
+        ("positions", "num_accepted", "7", "num_accepted exceeds num_tested (7, 1)"),
+    ],
+)
+def test_a_damaged_row_is_named(
+    tmp_path: Path, table: str, column: str, value: str, said: str
+) -> None:
+    writer = start(tmp_path / "r", 1)
+    writer.write_group("small", cell(2), 0, 0, [generation("p0", [cycle(1, 2), cycle(0, 2)])])
+    path = tmp_path / "r" / f"{table}.csv"
+    spoilt(path, column, value)
+    row = len(files.csv_rows(path))
+    with pytest.raises(UsageError) as refused:
+        load_run(tmp_path / "r")
+    assert refused.value.lines()[0] == f"error: {path}, row {row}: {said}"
+    assert refused.value.exit_code == 2
+
+
+def test_positions_that_were_lost_are_missed(tmp_path: Path) -> None:
+    writer = start(tmp_path / "r", 1)
+    writer.write_group("small", cell(2), 0, 0, [generation("p0", [cycle(1, 2)])])
+    path = tmp_path / "r/positions.csv"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(UsageError, match="prompt p0 adds up to 1, and"):
+        load_run(tmp_path / "r")
+
+
+@pytest.mark.parametrize("name", ["generations.csv", "positions.csv", "summary.csv"])
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"\xff\xfe\x00\n\x93\n", "is no CSV file"),
+        (b"cell,draft\nx,y\n", "has no column "),
+        (b"cell,draft\nx\n", "has no column "),
+    ],
+)
+def test_a_table_that_is_none_is_refused(tmp_path: Path, name: str, data: bytes, said: str) -> None:
+    start(tmp_path / "r", 1)
+    (tmp_path / "r" / name).write_bytes(data)
+    with pytest.raises(UsageError, match=f"{name} {said}"):
+        load_run(tmp_path / "r")
+
+
+def test_a_row_that_is_cut_is_refused(tmp_path: Path) -> None:
+    writer = start(tmp_path / "r", 1)
+    writer.write_group("small", cell(0), 0, 0, [generation("p0", [cycle(0, 0)])])
+    path = tmp_path / "r/generations.csv"
+    path.write_text(path.read_text()[:-20] + "\n")
+    with pytest.raises(UsageError, match=r"generations.csv, row 2: \d+ fields instead of 31"):
+        load_run(tmp_path / "r")
+
+
+@pytest.mark.parametrize("kept", [0, 100, -40])
+def test_cycles_and_scores_that_are_cut_are_refused(tmp_path: Path, kept: int) -> None:
+    writer = start(tmp_path / "r", 1)
+    writer.write_group("small", cell(1), 0, 0, [generation("p0", [cycle(1, 1)])])
+    writer.finish_block("small")
+    path = tmp_path / "r/cycles/small.parquet"
+    path.write_bytes(path.read_bytes()[:kept])
+    score_path(tmp_path / "r", "x").parent.mkdir()
+    shutil.copy(path, score_path(tmp_path / "r", "x"))
+    with pytest.raises(UsageError, match=r"small\.parquet is no Parquet file of a run"):
+        list(read_cycles(tmp_path / "r"))
+    with pytest.raises(UsageError, match=r"small\.parquet is no Parquet file of a run"):
+        first_cycles(tmp_path / "r")
+    with pytest.raises(UsageError, match=r"x\.parquet is no Parquet file of a run"):
+        read_scores(tmp_path / "r", "x")
+
+
+def test_a_line_that_is_no_object_is_named(tmp_path: Path) -> None:
+    start(tmp_path / "r", 2)
+    path = tmp_path / "r/prompts.jsonl"
+    path.write_text(path.read_text() + "[]\n")
+    with pytest.raises(UsageError, match=r"prompts\.jsonl, line 3: no JSON object"):
+        load_run(tmp_path / "r")
 
 
 def test_a_group_of_other_prompts_is_a_mistake_of_the_caller(tmp_path: Path) -> None:

@@ -80,7 +80,8 @@ def _draft(block: Block, margin: float) -> DraftFinding:
     if not block.timed or block.baseline is None:
         return DraftFinding(block, "failed", None)
     choice = choose(block.timed, block.baseline)
-    return DraftFinding(block, verdict(choice.speedup, margin), choice)
+    key = verdict(choice.speedup, margin, most=choice.row.gamma + 1)
+    return DraftFinding(block, key, choice)
 
 
 @dataclass(frozen=True)

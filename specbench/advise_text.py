@@ -112,7 +112,7 @@ def _tail(one: DraftFinding) -> str:
     said = []
     if one.key in CLEAR:
         said.append(_others(one.block, choice))
-    if one.key in ("may_win", "may_lose", "cannot_tell"):
+    if one.key in OPEN:
         said += [_allowing(one.block, choice), _more_prompts(choice)]
     return " ".join(part for part in said if part)
 
@@ -131,12 +131,18 @@ def _allowing(block: Block, choice: Choice) -> str:
     """Why a verdict stays open although the interval of the table clears 1."""
     low, high = choice.row.speedup.low, choice.row.speedup.high
     clear = low is not None and high is not None and (low > 1 or high < 1)
-    if not clear or choice.speedup.clusters < FEW_CLUSTERS:
+    if not clear or choice.few or choice.impossible:
         return ""
     return f"Allowing for the {len(block.timed)} γ tried: {bounds(choice.speedup)}."
 
 
 def _more_prompts(choice: Choice) -> str:
+    if choice.impossible:
+        most = f"Above γ + 1 = {choice.row.gamma + 1}×"
+        return f"{most} something beside the draft is measured: plain decoding is slow here."
+    if choice.few:
+        of = "prompts" if choice.speedup.clusters >= choice.row.prompts else "batches of prompts"
+        return f"Too few {of} to decide: it takes {FEW_CLUSTERS}."
     needed = prompts_to_decide(choice.speedup, choice.row.prompts)
     if needed is None:
         return "More prompts will hardly decide it."

@@ -11,10 +11,15 @@ from specbench.intervals import FEW_CLUSTERS, prompts_to_halve
 from specbench.noise import baseline_drift, looping_prompts, stolen_time
 from specbench.verdicts import Choice
 from specbench.view import Row, View, mapping, real
-from specbench.wording import count, fixed, one_line, percent
+from specbench.wording import count, fixed, one_line, percent, plain_number
 
-_DOUBTS = frozenset({"W01", "W04", "W05", "W10", "W14"})
+_DOUBTS = frozenset({"W01", "W04", "W05", "W10", "W14", "W21"})
 """Warnings because of which a verdict can be wrong; the others are notes."""
+
+SLOW_STEP = 0.8
+"""A pass over γ + 1 positions in plain steps, below which the plain step is the odd one."""
+HOT = 10
+"""A temperature above which any two laws look alike."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +44,9 @@ class Caution:
 def cautions(view: View, findings: Sequence[Finding]) -> Iterator[Caution]:
     """All warnings that the files of a run allow, in the order of their codes."""
     chosen = [one for f in findings for one in f.drafts if one.choice is not None]
-    yield from _few_prompts(view)
-    yield from _wide(chosen)
+    few = list(_few_prompts(view))
+    yield from few
+    yield from [] if few else _wide(chosen)
     yield from _cut(view)
     yield from _noise(view)
     yield from _largest_tried(chosen)
@@ -51,6 +57,7 @@ def cautions(view: View, findings: Sequence[Finding]) -> Iterator[Caution]:
     yield from _context(view)
     yield from _threads(view)
     yield from _failed(view)
+    yield from _slow_steps(chosen)
 
 
 def _few_prompts(view: View) -> Iterator[Caution]:
@@ -71,7 +78,10 @@ def _wide(chosen: Iterable[DraftFinding]) -> Iterator[Caution]:
     found = [(half, name, c.row) for name, c in _choices(chosen) if (half := _half(c.row)) > 0.1]
     if found:
         half, name, row = max(found, key=lambda item: item[0])
+        rough = (row.speedup.high or 0.0) > 2 * (row.speedup.value or 0.0)
         seen = f"the speedup of {name} is known to {fixed(100 * half, 0)} % only"
+        if rough:
+            seen = f"the speedup of {name} is not known to within a factor of 2"
         needed = prompts_to_halve(row.prompts)
         todo = "more prompts" if needed is None else f"about {count(needed)} prompts would halve it"
         yield Caution("W02", seen, todo)
@@ -142,13 +152,21 @@ def _formula_off(view: View) -> Iterator[Caution]:
 
 
 def _too_good(view: View) -> Iterator[Caution]:
+    """W09, of the draft at the lowest temperature."""
+    found = []
     for block in view.blocks:
         values = [row.alpha.value for row in block.measured if row.alpha.value is not None]
         if values and block.kind not in ("self", "synthetic") and min(values) >= 0.995:
-            seen = f"α is {fixed(min(values), 3)} for {one_line(block.draft)}"
-            todo = "is it the same model? specbench validate compares the weights' hashes"
-            yield Caution("W09", seen, todo)
-            return
+            found.append((block.setting.temperature, min(values), one_line(block.draft)))
+    if not found:
+        return
+    temperature, alpha, name = min(found, key=lambda one: one[0])
+    seen = f"α is {fixed(alpha, 3)} for {name}"
+    todo = "is it the same model? specbench validate compares the weights' hashes"
+    if temperature > HOT:
+        seen += f" at temperature {plain_number(temperature)}, which flattens both laws"
+        todo = "they agree there whatever the models are; measure at temperature 1"
+    yield Caution("W09", seen, todo)
 
 
 def _loops(view: View) -> Iterator[Caution]:
@@ -185,12 +203,34 @@ def _threads(view: View) -> Iterator[Caution]:
 
 
 def _failed(view: View) -> Iterator[Caution]:
-    rows = view.run.generations
-    bad = rows[rows["status"] != "ok"]
+    rows, refused = view.run.generations, view.refused_drafts()
+    off = rows["draft"].isin(refused)
+    bad = rows[(rows["status"] != "ok") & ~off]
     cells = bad[bad["group"] < 0]["cell"].nunique()
     single = int((bad["group"] >= 0).sum())
     parts = [count(cells, "cell")] if cells else []
     parts += [count(single, "generation")] if single else []
-    if parts:
-        seen = f"{' and '.join(parts)} failed"
-        yield Caution("W14", seen, "reasons in generations.csv; --resume tries them again")
+    failed = [f"{' and '.join(parts)} failed"] if parts else []
+    drafts = [f"{count(len(refused), 'draft')} refused"] if refused else []
+    if not failed and not drafts:
+        return
+    again = ["--resume tries what failed again"] if failed else []
+    other = ["a refused draft does not fit this target: leave it out"] if drafts else []
+    todo = "; ".join(["reasons in generations.csv", *again, *other])
+    yield Caution("W14", ", ".join(failed + drafts), todo)
+
+
+def _slow_steps(chosen: Iterable[DraftFinding]) -> Iterator[Caution]:
+    """W21: a block pass that is faster than one-token decoding."""
+    found = [
+        v
+        for _, choice in _choices(chosen)
+        if (v := choice.row.number("verify_ratio")) is not None
+        and (v < SLOW_STEP or choice.impossible)
+    ]
+    if found:
+        seen = (
+            f"verifying γ + 1 positions takes {fixed(min(found))} of one plain step: "
+            "the one-token path is slow here"
+        )
+        yield Caution("W21", seen, "--threads 1, or another --forward; the speedup is inflated")

@@ -24,7 +24,7 @@ WORDS = {
 """The closed list, and what stands for it in tables."""
 
 CLEAR = frozenset({"wins", "wins_slightly"})
-OPEN = frozenset({"may_win", "cannot_tell"})
+OPEN = frozenset({"may_win", "may_lose", "cannot_tell"})
 HOPELESS = 10_000
 """Prompts above which more of them are no advice."""
 NEARLY = 0.98
@@ -60,6 +60,16 @@ class Choice:
         last = block.rows[-1].gamma
         return self.row.gamma == last and not self.others and len(block.rows) > 1
 
+    @property
+    def impossible(self) -> bool:
+        """Whether the speedup exceeds γ + 1, which equal kernels for all passes do not allow."""
+        return (self.row.speedup.value or 0.0) > self.row.gamma + 1
+
+    @property
+    def few(self) -> bool:
+        """Whether there are too few clusters for a clear verdict."""
+        return self.speedup.clusters < FEW_CLUSTERS
+
     def mark(self, gamma: int) -> str:
         """The sign before a row: best, tied, or none."""
         return "*" if gamma == self.best.gamma else "~" if gamma in self.tied else ""
@@ -87,12 +97,13 @@ def _tied(row: Row, best: Row, level: float) -> bool:
     return found.low <= 1 <= found.high
 
 
-def verdict(found: Interval, margin: float) -> str:
-    """The first rule that holds; never a clear answer from few prompts."""
+def verdict(found: Interval, margin: float, *, most: float = math.inf) -> str:
+    """The first rule that holds; never a clear answer from few prompts, nor a win above `most`."""
     if found.value is None or found.low is None or found.high is None:
         return "cannot_tell"
     key = _first_rule(found.value, found.low, found.high, margin)
-    return _WEAKER.get(key, key) if found.clusters < FEW_CLUSTERS else key
+    weak = found.clusters < FEW_CLUSTERS or found.value > most
+    return _WEAKER.get(key, key) if weak else key
 
 
 def _first_rule(speedup: float, low: float, high: float, margin: float) -> str:

@@ -230,6 +230,57 @@ def test_warnings_name_what_was_seen(tmp_path: Path) -> None:
     assert "Only 5 prompts: take the intervals as rough." in text(found)
 
 
+def test_speedup_above_gamma_plus_1_is_no_win(tmp_path: Path) -> None:
+    fast = Draft(alpha=0.9, c=0.01, v=-0.2, other_s=0.0, jitter=0.02)
+    found = weigh(tmp_path / "r", fast, gammas=[2], tokens=96)
+    choice = found.findings[0].drafts[0].choice
+    assert choice is not None
+    assert (choice.row.speedup.value or 0.0) > 3
+    assert found.verdicts == {"d": "may_win"}
+    assert "Above γ + 1 = 3× something beside the draft is measured" in text(found)
+    assert "would decide" not in text(found)
+    (warning,) = [w for w in found.warnings if w.code == "W21"]
+    assert warning.doubtful
+    assert warning.seen == (
+        "verifying γ + 1 positions takes 0.10 of one plain step: the one-token path is slow here"
+    )
+    assert warning.todo == "--threads 1, or another --forward; the speedup is inflated"
+
+
+@pytest.mark.parametrize(("ratio", "warned"), [(0.7, True), (0.9, False)])
+def test_faster_block_passes_are_warned_of(tmp_path: Path, ratio: float, warned: bool) -> None:
+    draft = Draft(v=1 - 2 * (1 - ratio), jitter=0.01)
+    found = weigh(tmp_path / "r", draft, tokens=96)
+    assert found.verdicts == {"d": "wins"}
+    assert ("W21" in [w.code for w in found.warnings]) == warned
+
+
+def test_few_prompts_are_said_to_be_too_few(tmp_path: Path) -> None:
+    slow = weigh(tmp_path / "r", paced(0.3, 0.05), prompts=3)
+    assert slow.verdicts == {"d": "may_lose"}
+    said = text(slow)
+    assert said.startswith("Whether a draft pays here cannot be told yet. d may be slower: 0.3")
+    assert "Too few prompts to decide: it takes 8." in said
+    assert "best here" not in said
+    assert "would decide" not in said
+    assert [w.code for w in slow.warnings] == ["W01"]
+
+
+def test_interval_without_use_has_no_percentage(tmp_path: Path) -> None:
+    found = weigh(tmp_path / "r", paced(1.1, 1.5), prompts=9)
+    (warning,) = [w for w in found.warnings if w.code == "W02"]
+    assert warning.seen == "the speedup of d is not known to within a factor of 2"
+
+
+def test_hot_temperature_explains_the_agreement(tmp_path: Path) -> None:
+    hot = weigh(tmp_path / "r", Draft(alpha=1.0), temperatures=(50.0,))
+    (warning,) = [w for w in hot.warnings if w.code == "W09"]
+    assert warning.seen == "α is 1.000 for d at temperature 50, which flattens both laws"
+    both = weigh(tmp_path / "s", Draft(alpha=1.0), temperatures=(1.0, 50.0))
+    (warning,) = [w for w in both.warnings if w.code == "W09"]
+    assert warning.todo.startswith("is it the same model?")
+
+
 def test_busy_machine_is_seen_in_wall_and_cpu_time(tmp_path: Path) -> None:
     run = load_run(build(tmp_path / "r", {"d": Draft()}, gammas=[1], prompts=9, tokens=24))
     assert stolen_time(run) is None

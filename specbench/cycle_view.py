@@ -50,4 +50,6 @@ def _first(folder: Path, cell: str, count: int) -> list[dict[Any, Any]]:
 
 
 def _word(decode: Decode, token: int) -> str:
-    return repr(clean(decode([token])))
+    # The text of a special token is left out by the engine: its id stands for it.
+    text = clean(decode([token]))
+    return repr(text) if text else f"<{token}>"

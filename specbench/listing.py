@@ -17,7 +17,7 @@ from specbench.prompts import (
     load_prompts,
     select,
 )
-from specbench.recipe import Recipe, expand
+from specbench.recipe import Recipe, expand, refuse_context_length
 from specbench.recipe_load import SUFFIXES, get_recipe, load_recipe, shipped_recipes
 from specbench.recipe_values import did_you_mean
 from specbench.signs import Signs
@@ -155,6 +155,7 @@ def validated(name: str) -> str:
 
 
 def _recipe_holds(recipe: Recipe) -> str:
+    refuse_context_length(recipe)
     blocks = expand(recipe)
     cells = sum(len(block.cells) for block in blocks)
     drafts = ", ".join(draft.label for draft in recipe.drafts)

@@ -18,6 +18,14 @@ LONGEST_FIELD = 2**31 - 1
 SHOWN = 72
 """Characters of a broken line that an error quotes."""
 
+SOURCES = {
+    "question.jsonl": "run --dataset PATH; the file is data/spec_bench/question.jsonl of "
+    "github.com/hemingkx/Spec-Bench",
+    "long.jsonl": 'run --dataset PATH, any long documents, one {"text": …} a line; or '
+    "run --dataset hf:ccdv/govreport-summarization:test:report",
+}
+"""Where the files come from that shipped recipes name, and that do not ship."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -52,7 +60,8 @@ def _sniffed(path: Path) -> str:
 
 def _refuse_missing(path: Path) -> NoReturn:
     if not path.is_dir():
-        raise UsageError(f"no prompts at {path}", hint="specbench ls datasets, or a file's path")
+        hint = SOURCES.get(path.name, "specbench ls datasets, or a file's path")
+        raise UsageError(f"no prompts at {path}", hint=hint)
     scripts = sorted(path.glob("*.py"))
     if scripts:
         raise UsageError(

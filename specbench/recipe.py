@@ -144,7 +144,7 @@ class Recipe(_Part):
         """What a user should know of how the recipe was read."""
         return tuple(
             f"the draft {label} is given more than once and measured once; "
-            f"b={label} would measure it again, as b"
+            "with a name of its own (name=… in front) it is measured again"
             for label in self._repeated
         )
 

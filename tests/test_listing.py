@@ -82,6 +82,14 @@ def test_validate_reads_the_prompts_of_a_recipe_unless_they_are_on_the_hub(
     path.write_text("prompts: {dataset: gone.jsonl}\n", encoding="utf-8")
     with pytest.raises(UsageError, match=r"no prompts at gone\.jsonl"):
         validated(str(path))
+    for name, source in (("question", "hemingkx/Spec-Bench"), ("long", "hf:ccdv/govreport-")):
+        path.write_text(f"prompts: {{dataset: {name}.jsonl}}\n", encoding="utf-8")
+        with pytest.raises(UsageError) as caught:
+            validated(str(path))
+        assert source in caught.value.hint
+    path.write_text("measure: {context_length: 64}\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"measure\.context_length: prompts of a set length"):
+        validated(str(path))
     path.write_text("prompts: {dataset: 'hf:o/n:test:q'}\n", encoding="utf-8")
     assert "not fetched" in validated(str(path))
 

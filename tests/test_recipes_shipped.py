@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from specbench.cli import app
 from specbench.recipe import canonical, expand, recipe_from
 from specbench.recipe_load import load_recipe, shipped_recipes
 
@@ -37,6 +38,12 @@ def test_its_first_line_runs_it_and_its_question_is_a_sentence(name: str) -> Non
     first = path.read_text(encoding="utf-8").split("\n")[0]
     assert re.match(rf"# specbench run {name}( |$)", first)
     assert re.fullmatch(r"[A-Z][^?]+\?", load_recipe(path).question)
+
+
+def test_no_recipe_names_a_command_that_is_not_there() -> None:
+    known = {command.callback.__name__ for command in app.registered_commands if command.callback}
+    for path in shipped_recipes().values():
+        assert set(re.findall(r"specbench (\w+)", path.read_text(encoding="utf-8"))) <= known
 
 
 def test_quickstart_is_the_main_job() -> None:

@@ -87,7 +87,7 @@ def run(
         str | None, typer.Option(help="A list such as 1,4.", rich_help_panel=WHAT)
     ] = None,
     context_length: Annotated[
-        str | None, typer.Option(help="Prompts of this length; a list.", rich_help_panel=WHAT)
+        str | None, typer.Option(hidden=True, help="Not there yet: refused.", rich_help_panel=WHAT)
     ] = None,
     ignore_eos: Annotated[
         bool | None,

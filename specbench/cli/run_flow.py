@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.errors import RunError, UsageError
-from specbench.recipe import Recipe, default_recipe, merge_flags
+from specbench.recipe import Recipe, default_recipe, merge_flags, refuse_context_length
 from specbench.recipe_faults import FLAGS
 from specbench.recipe_load import get_recipe
 
@@ -22,8 +22,15 @@ Decode = Callable[[Sequence[int]], str]
 def recipe_of(flags: dict[str, Any]) -> Recipe:
     """The recipe that was named, or the default one, with the flags over it."""
     name = flags.get("recipe")
-    recipe = get_recipe(name) if name else default_recipe()
-    return merge_flags(recipe, {key: flags.get(key) for key in FLAGS})
+    # An empty name is a variable that was not set, in CI for example.
+    for what, given in (("the name of the recipe", name), ("--dataset", flags.get("dataset"))):
+        if given is not None and not given.strip():
+            raise UsageError(f"{what} is empty", hint="leave it out, or give a name")
+    recipe = default_recipe() if name is None else get_recipe(name)
+    refuse_context_length(recipe)
+    merged = merge_flags(recipe, {key: flags.get(key) for key in FLAGS})
+    refuse_context_length(merged, "--context-length")
+    return merged
 
 
 def run_flow(flags: dict[str, Any]) -> int:
@@ -36,6 +43,8 @@ def run_flow(flags: dict[str, Any]) -> int:
     from specbench.sweep import Destination, run_sweep
 
     progress = Progress(quiet=flags["quiet"], no_color=flags["no_color"])
+    for note in recipe.notes:
+        progress.say(f"note: {note}")
     ready = get_ready(recipe, keep_going=flags["keep_going"], say=progress.say)
     progress.opening(ready)
     where = Destination(
@@ -51,10 +60,14 @@ def run_flow(flags: dict[str, Any]) -> int:
 
 def _check_csv(path: Path | None) -> None:
     """Refuse a place that cannot be written before an hour is spent on what it should hold."""
-    if path is not None and (path.is_dir() or not path.resolve().parent.is_dir()):
-        raise UsageError(
-            f"--csv {path}: not a file in an existing folder", hint="--csv summary.csv"
-        )
+    if path is None:
+        return
+    if path.is_dir():
+        raise UsageError(f"--csv {path}: that is a folder, not a file", hint="--csv summary.csv")
+    folder = path.resolve().parent
+    if not folder.is_dir():
+        what = "is not a folder" if folder.exists() else "does not exist"
+        raise UsageError(f"--csv {path}: the folder {folder} {what}", hint=f"mkdir -p {folder}")
 
 
 def _check_folder(folder: Path | None, *, resume: bool) -> None:

@@ -36,6 +36,10 @@ class SyntheticDraft(HfDraft):
     ) -> SyntheticDraft:
         """Read `alpha`; refuses what is no probability."""
         alpha = options.get("alpha")
+        if alpha is None:
+            raise UsageError(
+                f"--draft {label}: alpha is missing", hint="--draft synthetic:alpha=0.8"
+            )
         if not isinstance(alpha, int | float) or not 0.0 <= alpha <= 1.0:
             raise UsageError(
                 f"--draft {label}: alpha must be from 0 to 1",

@@ -28,6 +28,10 @@ from test_cases_cli import (
 from test_cases_pairs import SPREAD, law_of, near
 from transformers import GPT2LMHeadModel, LlamaForCausalLM
 
+from specbench.errors import UsageError
+from specbench.preflight import _check_batches
+from specbench.recipe import default_recipe, merge_flags
+
 GREEDY = [19, 7, 15, 22, 28, 13, 20, 10, 28, 10, 28, 13]
 """RND(0) after 1 5 9, of RND(0)."""
 P, Q = [0.1, 0.6, 0.3], [0.5, 0.3, 0.2]
@@ -497,12 +501,8 @@ def test_an_acceptance_out_of_reach_is_refused_with_the_least_that_is_not(
     measure(tmp_path / "o", at / "p", ["synthetic:alpha=0.2"], at / "one.txt", *flags)
 
 
-def test_a_batch_that_the_prompts_cannot_fill_is_refused(tmp_path: Path) -> None:
+def test_a_batch_that_the_prompts_cannot_fill_is_refused() -> None:
     """It would be measured under a name that says more rows than there were."""
-    from specbench.errors import UsageError
-from specbench.preflight import _check_batches
-    from specbench.recipe import default_recipe, merge_flags
-
     recipe = merge_flags(default_recipe(), {"batch_size": "1,4"})
     said: list[str] = []
     _check_batches(recipe, 6, said.append)

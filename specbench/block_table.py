@@ -15,6 +15,8 @@ WIDE, NORMAL, NARROW = 118, 80, 60
 """Columns of the terminal from which on each form is used; below the last, records."""
 WITH_RATE = 130
 DUST = 1e-9
+CHOSEN = "chosen: the smallest γ within 2 % of the best"
+COMPARED = "= < > τ against the formula: no, lower, higher beyond chance"
 TONES = {"good": "cyan", "unsure": "yellow", "bad": "red", "": ""}
 
 
@@ -143,7 +145,16 @@ def legend(one: DraftFinding, width: int) -> list[str]:
         parts += ["draft, verify, other: ms per cycle", "formula: τ/(γc+v)"]
     elif width >= NORMAL:
         parts.append("d/v/o: draft, verify, other")
-    return parts
+    return [*parts, *rules(one)]
+
+
+def rules(one: DraftFinding) -> list[str]:
+    """How γ was chosen, where it is not the best by number, and the signs beside τ."""
+    choice = one.choice
+    differ = choice is not None and choice.row is not choice.best
+    parts = [CHOSEN] if differ else []
+    signs = any(against_formula(row).strip() for row in one.block.measured)
+    return [*parts, COMPARED] if signs else parts
 
 
 def drafts_table(view: View, findings: Sequence[Finding]) -> Table:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from specbench.advise import Advice
-from specbench.block_table import against_formula, constants
+from specbench.block_table import against_formula, constants, rules
 from specbench.findings import DraftFinding, Finding
 from specbench.unfinished import missing, state_line
 from specbench.view import Row
@@ -135,7 +135,20 @@ def _folded(advice: Advice, finding: Finding, one: DraftFinding) -> str:
     places = ms_places(row.latency.value for row in rows)
     lines += [_row(_gamma_cells(one, row, places)) for row in rows]
     table = "\n".join(lines)
-    return f"\n\n<details><summary>{head}</summary>\n\n{table}\n\n</details>"
+    said = _legend(one)
+    return f"\n\n<details><summary>{head}</summary>\n\n{table}\n\n{said}</details>"
+
+
+def _legend(one: DraftFinding) -> str:
+    """What bold, ~ and the signs mean; empty where there are none."""
+    parts, choice = [], one.choice
+    if choice is not None:
+        parts.append(
+            "**bold**: best γ" if choice.row is choice.best else "**bold**: highest speedup"
+        )
+        parts += ["\\~: cannot be told from the best"] if choice.tied else []
+    parts += [escaped(part) for part in rules(one)]
+    return f"{'; '.join(parts)}.\n\n" if parts else ""
 
 
 def _gamma_cells(one: DraftFinding, row: Row, places: int) -> list[str]:

@@ -16,6 +16,7 @@ from rich.text import Text
 from specbench.advise import Advice
 from specbench.block_table import NARROW, TONES, block_table, drafts_table, heading, legend
 from specbench.chart import chart
+from specbench.console import PipeConsole
 from specbench.findings import DraftFinding, Finding, Paragraph
 from specbench.signs import Signs
 from specbench.tables import Line, Table, drawn, fitted, flowed, records, spelled
@@ -68,7 +69,7 @@ def show(lines: list[Line], console: Console) -> None:
 def console_for(stream: TextIO, *, no_color: bool = False, width: int | None = None) -> Console:
     """A console that colours where it may, and never draws over what it printed."""
     interactive = stream.isatty() and not os.environ.get("CI")
-    return Console(
+    return PipeConsole(
         file=stream,
         width=width,
         no_color=no_color or None,
@@ -135,7 +136,7 @@ def _block(advice: Advice, one: DraftFinding, width: int, signs: Signs) -> list[
     lines = _wrapped_lines([[(signs(text), style) for text, style in names]], width)
     lines += [[(part, "dim")] for part in _wrap(signs(constants), width)]
     lines += [[], *_laid(block_table(one, width), width, signs)]
-    said = [signs(part) for part in legend(one, width)]
+    said = [line for part in legend(one, width) for line in _wrap(signs(part), width)]
     return lines + [[(part, "dim")] for part in flowed(said, width)]
 
 

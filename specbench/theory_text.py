@@ -7,10 +7,10 @@ import sys
 import textwrap
 from fractions import Fraction
 
-from rich.console import Console
 from rich.text import Text
 
 from specbench import theory
+from specbench.console import PipeConsole
 from specbench.signs import Signs
 from specbench.theory_request import Given, Request
 from specbench.trace import TraceSummary, summarize
@@ -23,7 +23,7 @@ ENOUGH_CYCLES = 8
 
 def show_text(request: Request, *, no_color: bool = False) -> None:
     """Print the answer, as wide as the terminal allows, in signs that stdout can encode."""
-    console = Console(
+    console = PipeConsole(
         file=sys.stdout,
         no_color=no_color or None,
         highlight=False,

@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -246,6 +249,17 @@ def test_command_reports_folders_one_after_another(run: Path, stopped: Path) -> 
     assert found.stdout.count(" wins: ") == 2
     rows = runner.invoke(app, ["report", str(run), "--format", "csv"])
     assert rows.stdout == (run / "summary.csv").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("output", ["table", "csv"])
+def test_closed_pipe_is_a_quiet_end(run: Path, output: str) -> None:
+    folders = " ".join([shlex.quote(str(run))] * 3)
+    command = f"{shlex.quote(sys.executable)} -c 'from specbench.cli import main; main()'"
+    shell = f"{command} report {folders} --format {output} | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Error" not in done.stderr
+    assert done.stdout.count("\n") == 1
 
 
 def test_folder_without_a_result_is_refused(tmp_path: Path) -> None:

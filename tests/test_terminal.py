@@ -11,6 +11,7 @@ from rich.cells import cell_len
 from sample_run import Draft, build
 
 from specbench.advise import Advice, advise
+from specbench.markdown import report_markdown
 from specbench.results import load_run
 from specbench.signs import Signs
 from specbench.tables import distinct, flowed, middle_cut
@@ -82,6 +83,28 @@ def test_columns_by_width(one: Advice) -> None:
         "γ|speedup [95 %]|formula|α [95 %]|τ [95 %] vs formula|ms/tok|draft|verify|other|v"
     )
     assert "tok/s" in printed(one, 130)
+
+
+def test_legend_explains_the_choice_and_the_signs(one: Advice, tmp_path: Path) -> None:
+    compared = "= < > τ against the formula: no, lower, higher beyond chance"
+    chosen = "chosen: the smallest γ within 2 % of the best"
+    flat = Draft(alpha=0.0, c=0.0, v=0.9, other_s=0.0001, spread=0.0, jitter=0.02)
+    drafts, gammas = {"d": flat}, [1, 2, 3, 4]
+    folder = build(tmp_path / "r", drafts, gammas=gammas, prompts=10, tokens=24, seed=3)
+    differs = advise(load_run(folder))
+    for advice in (one, differs):
+        choice = advice.findings[0].drafts[0].choice
+        assert choice is not None
+        apart = choice.row is not choice.best
+        assert apart or advice is one
+        for said in (printed(advice, 80), printed(advice, 120)):
+            assert compared in said
+            assert (chosen in said) == apart
+        said = report_markdown(advice)
+        assert compared.replace("<", "&lt;").replace(">", "&gt;") in said
+        assert (chosen in said) == apart
+        assert "; **bold**" not in said
+        assert "**bold**: " in said
 
 
 def test_narrow_terminal_gets_records(one: Advice) -> None:

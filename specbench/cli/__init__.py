@@ -9,6 +9,7 @@ import typer
 
 from specbench.cli.doctor import doctor
 from specbench.cli.ls import ls
+from specbench.cli.pipe import quiet_end
 from specbench.cli.report import report
 from specbench.cli.run import run
 from specbench.cli.theory import theory
@@ -43,7 +44,7 @@ def _root(
     """Benchmark draft/target pairs for speculative decoding."""
 
 
-for _command in (run, report, theory, ls, validate, doctor):
+for _command in (run, quiet_end(report), quiet_end(theory), quiet_end(ls), validate, doctor):
     app.command()(_command)
 
 

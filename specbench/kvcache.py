@@ -16,7 +16,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 @dataclass(slots=True)
 class Plan:
-    """Where this forward writes and how much it reads, shared by all layers."""
+    """Where the coming forward writes and how much it reads: one object, shared by all layers."""
 
     slots: Tensor
     """(B·n,) flat slot of every token fed."""
@@ -35,11 +35,11 @@ class SlabLayer(CacheLayerMixin):  # type: ignore[misc]
     is_sliding = False
     is_croppable = True
 
-    def __init__(self, rows: int, capacity: int) -> None:
+    def __init__(self, rows: int, capacity: int, plan: Plan) -> None:
         super().__init__()
         self.max_rows = rows
         self.capacity = capacity
-        self.plan: Plan | None = None
+        self.plan = plan
         self.flat_keys: Tensor
         self.flat_values: Tensor
 
@@ -61,7 +61,6 @@ class SlabLayer(CacheLayerMixin):  # type: ignore[misc]
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         plan = self.plan
-        assert plan is not None
         self.flat_keys.index_copy_(0, plan.slots, key_states.transpose(1, 2).flatten(0, 1))
         self.flat_values.index_copy_(0, plan.slots, value_states.transpose(1, 2).flatten(0, 1))
         window = (slice(0, plan.rows), slice(0, plan.visible))
@@ -94,14 +93,14 @@ class SlabCache(Cache):  # type: ignore[misc]
     """The slabs of all layers of one model, for one batch."""
 
     def __init__(self, layers: int, rows: int, capacity: int) -> None:
-        self.slabs = [SlabLayer(rows, capacity) for _ in range(layers)]
+        self.plan = Plan(torch.empty(0, dtype=torch.int64), 0, rows)
+        self.slabs = [SlabLayer(rows, capacity, self.plan) for _ in range(layers)]
         super().__init__(layers=list(self.slabs))
         self.capacity = capacity
 
-    def set_plan(self, plan: Plan) -> None:
+    def set_plan(self, slots: Tensor, visible: int, rows: int) -> None:
         """Say where the coming forward writes and what it reads."""
-        for layer in self.slabs:
-            layer.plan = plan
+        self.plan.slots, self.plan.visible, self.plan.rows = slots, visible, rows
 
     def keep_rows(self, index: Tensor) -> None:
         """Keep only the rows of `index`, moved to the front."""

@@ -16,9 +16,11 @@ import torch
 from torch import Tensor
 
 from specbench.errors import UsageError
-from specbench.kvcache import Plan, SlabCache
+from specbench.kvcache import SlabCache
 
 PREFILL_CHUNK = 512
+BAND = 32
+"""Widest forward whose mask is kept; wider ones are rare, and their masks large."""
 FULL, SLIDING = "full_attention", "sliding_attention"
 UNLIMITED = sys.maxsize
 
@@ -97,6 +99,8 @@ class Session:
         self.capacity = capacity
         self.cache = SlabCache(lm.num_layers, rows, capacity)
         self._all_visible = lm.everything()
+        self._bands: dict[int, Any] = {}
+        """By width, the mask of tokens fed behind a full slab: all others are its right ends."""
         self._positions = torch.arange(capacity, device=lm.device)
         self._base = (torch.arange(rows, device=lm.device) * capacity).unsqueeze(-1)
 
@@ -112,14 +116,25 @@ class Session:
         slots = positions if self.rows == 1 else positions + self._base[: self.rows]
         if self.limit_ids:
             ids = ids.clamp(max=self.lm.vocab_size - 1)
-        self.cache.set_plan(Plan(slots.reshape(-1), visible, self.rows))
-        if width == 1 and isinstance(start, int) and not self.lm.windowed:
-            mask = self._all_visible
-        else:
-            mask = self.lm.mask(positions, visible)
+        self.cache.set_plan(slots.reshape(-1), visible, self.rows)
+        mask = self._mask(positions, start, width, visible)
         if visible > self.lm.context:
             positions = positions.clamp(max=self.lm.context - 1)
         return self.lm.forward(ids, positions, mask, self.cache, keep)
+
+    def _mask(self, positions: Tensor, start: int | Tensor, width: int, visible: int) -> Any:
+        """The mask of a forward: where all rows stand alike, a view of one that is built once."""
+        if not isinstance(start, int) or width > BAND:
+            return self.lm.mask(positions, visible)
+        if width == 1 and not self.lm.windowed:
+            return self._all_visible
+        if width not in self._bands:
+            last = self.capacity + self._positions[:width].unsqueeze(0)
+            self._bands[width] = self.lm.mask(last, self.capacity + width)
+        band, first = self._bands[width], self.capacity - start
+        if isinstance(band, dict):
+            return {kind: mask[..., first:] for kind, mask in band.items()}
+        return band[..., first:]
 
     def _where(self, tokens: Tensor, start: int | Tensor, width: int) -> tuple[Tensor, Tensor]:
         """Ids (B, width) and their positions (B or 1, width)."""

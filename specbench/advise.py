@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from specbench import advise_text
 from specbench.cautions import Caution, cautions
+from specbench.diagnosis import Diagnosis
 from specbench.findings import DraftFinding, Finding, Paragraph
 from specbench.intervals import Interval, jackknife
 from specbench.results import RunData
@@ -60,7 +61,7 @@ def advise(run: RunData) -> Advice:
 
 
 def _finding(view: View, setting: Setting) -> Finding:
-    found = [_draft(block, view.margin) for block in view.at(setting)]
+    found = [_diagnosed(view, _draft(block, view.margin)) for block in view.at(setting)]
     ordered = tuple(sorted(found, key=_rank))
     winners = [one for one in ordered if one.key in CLEAR]
     lead = _compare(winners[0], winners[1]) if len(winners) > 1 else None
@@ -82,6 +83,15 @@ def _draft(block: Block, margin: float) -> DraftFinding:
     choice = choose(block.timed, block.baseline)
     key = verdict(choice.speedup, margin, most=choice.row.gamma + 1)
     return DraftFinding(block, key, choice)
+
+
+def _diagnosed(view: View, one: DraftFinding) -> DraftFinding:
+    measured = one.block.measured
+    row = one.choice.row if one.choice else measured[-1] if measured else None
+    if row is None:
+        return one
+    found = Diagnosis(view.run.folder, one.block.kind, row, one.block.baseline)
+    return replace(one, diagnosis=found)
 
 
 @dataclass(frozen=True)

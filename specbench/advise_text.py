@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from specbench.costs import costs_of, halvings, shortfall
 from specbench.findings import DraftFinding, Finding, Paragraph
-from specbench.gap_cause import gap_cause
 from specbench.intervals import FEW_CLUSTERS
-from specbench.verdicts import CLEAR, OPEN, Choice, halvings, prompts_to_decide, shares, shortfall
+from specbench.verdicts import CLEAR, OPEN, Choice, prompts_to_decide
 from specbench.view import Block, Row, View, mapping
 from specbench.wording import (
     bounds,
@@ -38,7 +38,7 @@ _FIRST = {
 _HALVED = {
     "rejections": "half the rejections",
     "draft": "half the draft time",
-    "verify": "half the extra time of verifying",
+    "verify beyond a step": "half the extra time of verifying",
     "other": "half the time outside the models",
 }
 
@@ -159,7 +159,7 @@ def _follow(one: DraftFinding, *, busy: bool) -> Iterator[str]:
         _why_not_more(choice.row, baseline),
         _what_helps(choice.row, baseline),
         _largest_tried(one.block, choice),
-        _off(choice.row),
+        _off(one),
     ]
     doubts = [text for text in doubts if text]
     details = [text for text in details if text][: MOST - len(doubts)]
@@ -177,13 +177,14 @@ def _largest_tried(block: Block, choice: Choice) -> str:
 def _why_not_more(row: Row, baseline: Row) -> str:
     formula, speed = row.number("speedup_closed_form"), row.speedup.value
     parts = shortfall(row, baseline)
-    if not formula or not speed or formula < PROMISE * speed or not parts:
+    if not formula or not speed or formula < PROMISE * speed or parts is None:
         return ""
     promise = f"Why not more: the formula promises {fixed(formula)}×. "
-    return promise + _missing(next(iter(parts)), row, parts)
+    largest, share = next(iter(parts.missing.items()))
+    return promise + _missing(largest, share, row, baseline)
 
 
-def _missing(part: str, row: Row, parts: dict[str, float]) -> str:
+def _missing(part: str, log: float, row: Row, baseline: Row) -> str:
     tau, closed = fixed(row.tau.value), fixed(row.number("tau_closed_form"))
     if part == "acceptance":
         return f"The formula's τ is not reached ({tau} instead of {closed})."
@@ -191,10 +192,10 @@ def _missing(part: str, row: Row, parts: dict[str, float]) -> str:
         arrived = fixed(row.number("tau_delivered"))
         return f"Texts end inside cycles ({arrived} of {tau} tokens a cycle arrive)."
     if part == "cost":
-        longer = fixed(100 * parts["cost"], 0)
+        longer = fixed(100 * log, 0)
         return f"A cycle's forwards take {longer} % longer than single steps timed alone."
-    split = shares(row)
-    share = fixed(100 * split[2], 0) if split else "–"
+    costs = costs_of(row, baseline)
+    share = fixed(100 * costs.other / costs.cycle, 0) if costs else "–"
     low, high = row.gap.low, row.gap.high
     agrees = low is not None and high is not None and low <= 0 <= high
     aside = "; acceptance is as the formula says" if agrees else ""
@@ -202,20 +203,21 @@ def _missing(part: str, row: Row, parts: dict[str, float]) -> str:
 
 
 def _what_helps(row: Row, baseline: Row) -> str:
-    best = list(halvings(row, baseline).items())[:2]
-    if not best:
+    best, speed = list(halvings(row, baseline).items())[:2], row.speedup.value
+    if not best or speed is None:
         return ""
-    said = ", ".join(f"{_HALVED[name]} {fixed(speed)}×" for name, speed in best)
+    said = ", ".join(f"{_HALVED[name]} {fixed(speed * lever.gain)}×" for name, lever in best)
     return f"What would help most: {said}."
 
 
-def _off(row: Row) -> str:
+def _off(one: DraftFinding) -> str:
     """The closed form's error at the chosen γ, with its cause."""
-    share = significant_gap(row, OFF)
-    if share is None:
+    found = one.diagnosis
+    share = significant_gap(found.row, OFF) if found else None
+    if found is None or share is None:
         return ""
-    cause = gap_cause(row.part.sums)
-    return f"The closed form is off by {fixed(100 * abs(share), 0)} % at γ {row.gamma}: {cause}."
+    off = fixed(100 * abs(share), 0)
+    return f"The closed form is off by {off} % at γ {found.row.gamma}: {found.cause}."
 
 
 def significant_gap(row: Row, limit: float) -> float | None:

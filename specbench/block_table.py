@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from specbench.findings import DraftFinding, Finding
 from specbench.intervals import Interval
 from specbench.tables import Column, Span, Table, cells
-from specbench.verdicts import Choice, shares
+from specbench.verdicts import Choice
 from specbench.view import Block, Row, View, mapping
 from specbench.wording import column, count, fixed, gamma_set, ms_places, one_line
 
@@ -112,11 +112,12 @@ def against_formula(row: Row) -> str:
 
 
 def _split(row: Row) -> str:
-    """Draft, verify and other in whole percent that sum to 100."""
-    found = shares(row)
-    if found is None or (row.gamma and row.number("t_draft_ms") is None):
+    """Draft, verify and other in whole percent of a cycle, that sum to 100."""
+    parts = [row.number(f"t_{name}_ms") or 0.0 for name in ("draft", "verify", "other")]
+    whole = sum(parts)
+    if not whole or (row.gamma and row.number("t_draft_ms") is None):
         return ""
-    draft, other = round(100 * found[0]), round(100 * found[2])
+    draft, other = (round(100 * (part / whole)) for part in (parts[0], parts[2]))
     return f"{draft}/{100 - draft - other}/{other}"
 
 

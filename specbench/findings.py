@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specbench.diagnosis import Diagnosis
 from specbench.intervals import Interval
 from specbench.verdicts import WORDS, Choice
 from specbench.view import Block, Setting
@@ -29,6 +30,8 @@ class DraftFinding:
     key: str
     """Of `verdicts.WORDS`; empty where its time is simulated, or nothing was to be drafted."""
     choice: Choice | None
+    diagnosis: Diagnosis | None = None
+    """Of the chosen γ, or else of the largest one measured."""
 
     @property
     def tone(self) -> str:
@@ -54,6 +57,11 @@ class Finding:
     def best(self) -> DraftFinding | None:
         """The fastest draft that was measured."""
         return next((one for one in self.drafts if one.choice), None)
+
+    @property
+    def shown(self) -> DraftFinding | None:
+        """The draft whose acceptance is drawn: the fastest, or else the first with numbers."""
+        return self.best or next((one for one in self.drafts if one.diagnosis), None)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
-"""Why τ is not what the closed form says, as far as accept bits can tell.
+"""Why τ is not what the closed form says, in words.
 
-From kept and tested counts alone the gap splits in two, no finer: what comes from prompts that
-differ in α, and the rest, from within prompts. Whether the rest is a fall with the position or
-runs of kept drafts is told by the slope of the hazards (theory, gap decomposition).
+Where the texts were scored, the parts of the gap say it. From kept and tested counts alone the gap
+splits in two, no finer: what comes from prompts that differ in α, and the rest, from within
+prompts. Whether the rest is a fall with the position or runs of kept drafts is told by the slope
+of the hazards (theory, gap decomposition).
 """
 
 from __future__ import annotations
@@ -12,10 +13,42 @@ import math
 import numpy as np
 
 from specbench import stats
+from specbench.decompose import GapParts
+from specbench.effects import slope
 from specbench.intervals import t_quantile
-from specbench.sums import CellSums, Floats, ratio
+from specbench.sums import CellSums, Floats
 
 NOT_FOUND = "cause not found with these prompts"
+_LOWER = {
+    "order": "kept drafts come in runs within a prompt",
+    "remainder": "values vary within a prompt",
+    "noise": "luck of the accept draws",
+}
+_HIGHER = _LOWER | {"order": "rejections are spread out within a prompt"}
+
+
+def text_cause(parts: GapParts, sums: CellSums) -> str:
+    """The largest part of the gap that has its sign and is not chance, in words.
+
+    The gap is that of τ as decided, so ends of texts are no cause of it.
+    """
+    gap = _one(stats.tau_gap(sums.total()))
+    found = {
+        name: abs(part.value)
+        for name, part in parts.parts.items()
+        if name != "truncation"
+        and part.value is not None
+        and part.low is not None
+        and part.high is not None
+        and not part.low <= 0 <= part.high
+        and part.value * gap > 0
+    }
+    if not found:
+        return NOT_FOUND
+    largest = max(found, key=lambda name: found[name])
+    if largest == "between":
+        return _differ(sums)
+    return (_LOWER if gap < 0 else _HIGHER)[largest]
 
 
 def gap_cause(sums: CellSums) -> str:
@@ -23,7 +56,7 @@ def gap_cause(sums: CellSums) -> str:
     if sums.clusters < 3:
         return NOT_FOUND
     gap = _one(stats.tau_gap(sums.total()))
-    between, within, slope = (
+    between, within, fall = (
         _estimate(statistic, sums) for statistic in (_between, _within, _slope)
     )
     parts = {"between": between, "within": within}
@@ -31,9 +64,8 @@ def gap_cause(sums: CellSums) -> str:
     if not found:
         return NOT_FOUND
     if max(found, key=lambda name: abs(found[name])) == "between":
-        low, high = _spread(sums)
-        return f"prompts differ (α from {low:.3f} to {high:.3f})"
-    if -slope[0] > slope[1]:
+        return _differ(sums)
+    if -fall[0] > fall[1]:
         kept = _known(stats.hazards(sums.total())[0])
         return f"α falls with position ({kept[0]:.3f} to {kept[-1]:.3f})"
     return "kept drafts come in runs within a prompt"
@@ -79,19 +111,13 @@ def _within(sums: CellSums) -> float:
 
 
 def _slope(sums: CellSums) -> float:
-    """Change of the hazard per position, each weighted by its tests."""
-    total = sums.total()
-    kept, tested = stats.hazards(total)[0], total.tested[0]
-    used = tested > 0
-    if used.sum() < 2:
-        return 0.0
-    place = np.arange(len(kept))[used]
-    centred = place - np.average(place, weights=tested[used])
-    return float(_one(ratio(*_sums(tested[used] * centred, kept[used], centred))))
+    """Change of the hazard per position; 0 where there is one."""
+    return float(np.nan_to_num(_one(slope(sums.total()))))
 
 
-def _sums(weight: Floats, kept: Floats, centred: Floats) -> tuple[Floats, Floats]:
-    return np.array([np.sum(weight * kept)]), np.array([np.sum(weight * centred)])
+def _differ(sums: CellSums) -> str:
+    low, high = _spread(sums)
+    return f"prompts differ (α from {low:.3f} to {high:.3f})"
 
 
 def _known(values: Floats) -> Floats:

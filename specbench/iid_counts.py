@@ -116,6 +116,12 @@ def _pooled(sums: CellSums) -> tuple[Floats, Floats]:
     return pool[0], pool[1]
 
 
+def full_accept_excess(sums: CellSums) -> Floats:
+    """Share of cycles that keep all drafts, less α^γ: all of the gap (theory.md, section 2A)."""
+    excess: Floats = stats.survival(sums)[:, -1] - stats.alpha(sums) ** sums.gamma
+    return excess
+
+
 def full_accept_test(sums: CellSums) -> IidTest:
     """Whether full accepts are as frequent as α^γ, which is all of the gap to the closed form.
 
@@ -125,12 +131,7 @@ def full_accept_test(sums: CellSums) -> IidTest:
     ----------
     theory.md, sections 2A and 4.
     """
-
-    def excess(rows: CellSums) -> Floats:
-        kept: Floats = stats.survival(rows)[:, -1] - stats.alpha(rows) ** rows.gamma
-        return kept
-
-    found = jackknife(excess, sums)
+    found = jackknife(full_accept_excess, sums)
     if sums.gamma < 2 or found.value is None or not found.se or found.se < DUST:
         return IidTest("full accepts", None, None)
     return student("full accepts", found.value / found.se, found.clusters - 1)

@@ -30,6 +30,8 @@ class CycleCosts:
     """The target's pass in plain decoding (T_target)."""
     plain: float
     """A whole step of plain decoding, with what is not in the model."""
+    closed_form: float | None = None
+    """τ by the closed form, where α and γ alone do not give it (the draft chose its length)."""
 
     def __post_init__(self) -> None:
         times = (self.draft, self.verify, self.other, self.step, self.plain)
@@ -38,6 +40,11 @@ class CycleCosts:
             raise ValueError("costs and tokens must be numbers of 0 or more")
         if not min(self.verify, self.step, self.plain, self.tau, self.tau_delivered) > 0:
             raise ValueError("a pass, a plain step and the tokens of a cycle are above 0")
+
+    @property
+    def promised_tau(self) -> float:
+        """Tokens per cycle if each tested draft were kept independently."""
+        return theory.tau(self.alpha, self.gamma) if self.closed_form is None else self.closed_form
 
     @property
     def cycle(self) -> float:
@@ -85,6 +92,21 @@ class SpeedupParts:
         """ln((γc + v) · plain / cycle)."""
         return self.draft + self.verify + self.overhead
 
+    @property
+    def missing(self) -> dict[str, float]:
+        """ln(S_promised / S_measured) by cause, the largest first.
+
+        `acceptance`: τ is below the closed form. `ends`: fewer tokens arrive than were emitted.
+        `cost`: the forwards take longer than γc + v says. `overhead`: time outside the models.
+        """
+        found = {
+            "acceptance": -self.closed_form,
+            "ends": -self.ends,
+            "cost": -(self.draft + self.verify),
+            "overhead": -self.overhead,
+        }
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
+
 
 def speedup_parts(
     costs: CycleCosts, cost_ratio: float | None = None, verify_ratio: float | None = None
@@ -116,7 +138,7 @@ def speedup_parts(
     gamma, step = costs.gamma, costs.step
     drafting = costs.draft if cost_ratio is None else gamma * cost_ratio * step
     passing = costs.verify if verify_ratio is None else verify_ratio * step
-    closed, models = theory.tau(costs.alpha, gamma), costs.draft + costs.verify
+    closed, models = costs.promised_tau, costs.draft + costs.verify
     if drafting < 0 or passing <= 0:
         raise ValueError("c must be 0 or more, and v above 0")
     mean = _logarithmic_mean(drafting + passing, models)
@@ -147,6 +169,8 @@ class Lever:
     """Change of the time per token for one unit of the cause (of 1 − α, or of time)."""
     elasticity: float
     """Per cent of the time per token for one per cent of the cause."""
+    gain: float
+    """The speedup if the cause were half, over that of now."""
     halved: float
     """The speedup if the cause were half."""
 
@@ -175,25 +199,20 @@ def levers(costs: CycleCosts) -> tuple[Lever, ...]:
         "verify beyond a step": extra,
         "other": costs.other,
     }
-    found = [
-        Lever(
-            name,
-            slope=1 / costs.tau_delivered,
-            elasticity=time / costs.cycle,
-            halved=costs.speedup * costs.cycle / (costs.cycle - time / 2),
-        )
-        for name, time in times.items()
-    ]
+    found = [_of_time(costs, name, time) for name, time in times.items()]
     return tuple(sorted([*found, _rejections(costs)], key=lambda lever: -lever.halved))
+
+
+def _of_time(costs: CycleCosts, name: str, time: float) -> Lever:
+    gain = costs.cycle / (costs.cycle - time / 2)
+    slope = 1 / costs.tau_delivered
+    return Lever(name, slope, time / costs.cycle, gain, costs.speedup * gain)
 
 
 def _rejections(costs: CycleCosts) -> Lever:
     tau = theory.tau(costs.alpha, costs.gamma)
     slope = costs.latency * theory.dtau_dalpha(costs.alpha, costs.gamma) / tau
     lost = 1 - costs.alpha
-    return Lever(
-        "rejections",
-        slope=slope,
-        elasticity=slope * lost / costs.latency,
-        halved=costs.speedup * theory.tau(1 - lost / 2, costs.gamma) / tau,
-    )
+    gain = theory.tau(1 - lost / 2, costs.gamma) / tau
+    elasticity = slope * lost / costs.latency
+    return Lever("rejections", slope, elasticity, gain, costs.speedup * gain)

@@ -1,21 +1,34 @@
-"""What the scoring pass adds to a cell's numbers: α by overlap, α of the text, the i.i.d. tests."""
+"""What the scoring pass and the cycles add to a cell's numbers: α by overlap, tests, texts."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from specbench import files
 from specbench.cells import ALL, Part
-from specbench.iid import iid_tests
+from specbench.checked import HINT, parquet
+from specbench.errors import UsageError
+from specbench.iid import IidReport, iid_tests
 from specbench.score_files import read_scores, score_path
 from specbench.scored_text import Texts, pack
+from specbench.sums import Floats
 
 if TYPE_CHECKING:
     import pandas as pd
 
 PERMUTED_TOKENS = 100_000
 """Above so many tokens the permutation test is left out: the others are sure enough there."""
+_KEY = ["prompt_id", "repeat"]
+_CYCLE = [
+    *("index", "gamma", "num_accepted", "num_delivered", "censor"),
+    *("draft_s", "verify_s", "other_s"),
+]
 
 
 def scored_columns(folder: Path, part: Part) -> dict[str, float | None]:
@@ -28,9 +41,102 @@ def scored_columns(folder: Path, part: Part) -> dict[str, float | None]:
         found["alpha_overlap"] = _mean(scores.loc[scores["tested"], "overlap"])
         found["alpha_text"] = _mean(scores.loc[scores["delivered"], "overlap"])
     if part.category == ALL and part.gamma > 1:
-        texts = None if scores is None or len(scores) > PERMUTED_TOKENS else _texts(scores)
-        found["iid_p_value"] = iid_tests(part.sums, texts=texts).p_value
+        found["iid_p_value"] = iid_report(folder, part).p_value
     return found
+
+
+def iid_report(folder: Path, part: Part) -> IidReport:
+    """Every test of independence that the files allow, over the part's good generations."""
+    scores = _scores(folder, part)
+    texts = None if scores is None or len(scores) > PERMUTED_TOKENS else _one_repeat(scores)
+    traces, clusters = [], []
+    for group, cycles in by_generation(cell_cycles(folder, part)):
+        traces.append((cycles["num_accepted"].to_numpy(), cycles["num_tested"].to_numpy()))
+        clusters.append(group)
+    return iid_tests(part.sums, traces, texts, clusters=clusters)
+
+
+@dataclass(frozen=True)
+class CellTexts:
+    """The delivered texts of a cell as `decompose.gap_parts` takes them."""
+
+    keep: Texts
+    overlap: Texts
+    cycles: Floats
+    """Cycles that each text took."""
+    clusters: list[int]
+
+
+def delivered_texts(folder: Path, part: Part) -> CellTexts | None:
+    """The good generations' texts; None unless each of them was scored, all of its tokens."""
+    scores = _scores(folder, part)
+    if scores is None or part.good.empty:
+        return None
+    delivered = scores[scores["delivered"]].sort_values("position", kind="stable")
+    found = {key: (g["s"], g["overlap"]) for key, g in delivered.groupby(_KEY, sort=False)}
+    none = np.empty(0)
+    keep, overlap = [], []
+    good = part.good
+    keys = zip(good["prompt_id"], good["repeat"].astype("int64"), strict=True)
+    for key, tokens in zip(keys, good["num_output_tokens"], strict=True):
+        s, both = found.get(key, (none, none))
+        if len(s) != tokens:
+            return None
+        keep.append(np.asarray(s))
+        overlap.append(np.asarray(both))
+    try:
+        packed = pack(keep), pack(overlap)
+    except ValueError as fault:
+        path = score_path(folder, str(part.rows["cell"].iloc[0]))
+        raise UsageError(f"{path} is damaged", where=str(fault), hint=HINT) from fault
+    cycles = good["num_cycles"].to_numpy(np.float64)
+    return CellTexts(*packed, cycles, [int(group) for group in good["group"]])
+
+
+def cell_cycles(folder: Path, part: Part) -> pd.DataFrame:
+    """The cycles of the good generations in order, with `num_tested`, `seconds` and `group`."""
+    import pandas as pd
+
+    cell = str(part.rows["cell"].iloc[0])
+    frames = [pd.DataFrame(columns=[*_KEY, *_CYCLE])]
+    frames += [f for f in _cycle_tables(folder, cell) if len(f)]
+    table = pd.concat(frames[1:]) if len(frames) > 1 else frames[0]
+    table = table.astype({"repeat": "int64"}).drop_duplicates([*_KEY, "index"])
+    good = part.good[[*_KEY, "group"]].drop_duplicates(_KEY).astype({"repeat": "int64"})
+    table = table.merge(good, on=_KEY, how="inner").sort_values([*_KEY, "index"])
+    kept, drafted = table["num_accepted"].astype("int64"), table["gamma"].astype("int64")
+    # Testing ends with an accepted EOS, or else behind the first draft that was not kept.
+    tested = kept.where(table["censor"] == "eos", np.minimum(kept + 1, drafted))
+    seconds = table[["draft_s", "verify_s", "other_s"]].astype("float64").sum(axis=1)
+    return table.assign(num_accepted=kept, gamma=drafted, num_tested=tested, seconds=seconds)
+
+
+def by_generation(cycles: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
+    """The cycles of each generation, with its group."""
+    for _, rows in cycles.groupby(_KEY, sort=False):
+        yield int(rows["group"].iloc[0]), rows
+
+
+def _cycle_tables(folder: Path, cell: str) -> Iterator[pd.DataFrame]:
+    import pyarrow.parquet as pq
+
+    for path in sorted((folder / "cycles").glob("*.parquet")):
+        with parquet(path):
+            columns = [*_KEY, *_CYCLE]
+            yield pq.read_table(path, columns=columns, filters=[("cell", "==", cell)]).to_pandas()
+    for path in sorted((folder / "cycles").glob("*.jsonl")):
+        table = _journal(path, path.stat().st_mtime_ns)
+        yield table.loc[table["cell"] == cell, [*_KEY, *_CYCLE]]
+
+
+@lru_cache(maxsize=1)
+def _journal(path: Path, _changed: int) -> pd.DataFrame:
+    """The cycles of a block that has not ended."""
+    import pandas as pd
+
+    columns = ["cell", *_KEY, *_CYCLE]
+    rows = [[row.get(name) for name in columns] for row in files.json_lines(path)]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _scores(folder: Path, part: Part) -> pd.DataFrame | None:
@@ -40,9 +146,9 @@ def _scores(folder: Path, part: Part) -> pd.DataFrame | None:
     table = _read(folder, cell, path.stat().st_mtime_ns if path.exists() else 0)
     if table is None:
         return None
-    good = part.good[["prompt_id", "repeat"]].drop_duplicates()
+    good = part.good[_KEY].drop_duplicates()
     good = good.assign(repeat=good["repeat"].astype("int64"))
-    return table.merge(good, on=["prompt_id", "repeat"], how="inner")
+    return table.merge(good, on=_KEY, how="inner")
 
 
 @lru_cache(maxsize=1)
@@ -51,7 +157,7 @@ def _read(folder: Path, cell: str, _changed: int) -> pd.DataFrame | None:
     return None if table is None else table.astype({"repeat": "int64"})
 
 
-def _texts(scores: pd.DataFrame) -> Texts | None:
+def _one_repeat(scores: pd.DataFrame) -> Texts | None:
     """Keep probabilities along the delivered texts, one repeat of each prompt."""
     delivered = scores[scores["delivered"] & (scores["repeat"] == scores["repeat"].min())]
     found = [group["s"].to_numpy() for _, group in delivered.groupby("prompt_id", sort=False)]

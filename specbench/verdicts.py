@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specbench import stats, theory
+from specbench import stats
 from specbench.intervals import FEW_CLUSTERS, Interval, jackknife
 from specbench.view import Block, Row
 
@@ -133,75 +133,3 @@ def prompts_to_decide(found: Interval, prompts: int) -> int | None:
     needed = max(needed, FEW_CLUSTERS, prompts + 1)
     step = 10 if needed <= 1000 else 100
     return math.ceil(needed / step) * step
-
-
-def halvings(row: Row, baseline: Row) -> dict[str, float]:
-    """The speedup that the row would have if one of its costs were half, best first.
-
-    A change of α moves τ as it moves the closed form; all else stays as measured.
-    """
-    cycle, saved = _cycle(row), _savings(row, baseline)
-    speed = row.speedup.value
-    if cycle is None or speed is None:
-        return {}
-    found = {name: speed * cycle / (cycle - ms) for name, ms in saved.items() if 0 < ms < cycle}
-    if row.alpha.value is not None and row.alpha.value < 1:
-        closer = 1 - (1 - row.alpha.value) / 2
-        gain = theory.tau(closer, row.gamma) / theory.tau(row.alpha.value, row.gamma)
-        found["rejections"] = speed * gain
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
-
-
-def _savings(row: Row, baseline: Row) -> Mapping[str, float]:
-    """Milliseconds a cycle that each halving saves."""
-    step = baseline.number("t_verify_ms")
-    verify = row.number("t_verify_ms")
-    extra = verify - step if verify is not None and step is not None else 0.0
-    return {
-        "draft": (row.number("t_draft_ms") or 0.0) / 2,
-        "verify": extra / 2,
-        "other": (row.number("t_other_ms") or 0.0) / 2,
-    }
-
-
-def _cycle(row: Row) -> float | None:
-    """Milliseconds of a cycle."""
-    parts = [row.number(f"t_{name}_ms") for name in ("draft", "verify", "other")]
-    known = [part for part in parts if part is not None]
-    return sum(known) if len(known) == len(parts) and sum(known) > 0 else None
-
-
-def shares(row: Row) -> tuple[float, float, float] | None:
-    """Draft, verify and other as shares of a cycle."""
-    parts = [row.number(f"t_{name}_ms") or 0.0 for name in ("draft", "verify", "other")]
-    whole = sum(parts)
-    return (parts[0] / whole, parts[1] / whole, parts[2] / whole) if whole > 0 else None
-
-
-def shortfall(row: Row, baseline: Row) -> dict[str, float]:
-    """What ln(S_formula / S) is made of, largest first; empty where a part is not known.
-
-    `acceptance`: τ is below the closed form. `ends`: texts end inside cycles, so fewer tokens
-    arrive than were emitted. `cost`: the cycle's forwards take longer than γc + v says.
-    `overhead`: time outside the models, beyond that of plain decoding.
-    """
-    names = ("tau_closed_form", "tau_delivered", "t_verify_ms", "speedup_closed_form")
-    closed, arrived, verify, formula = (row.number(name) for name in names)
-    tau, cycle, step = row.tau.value, _cycle(row), baseline.number("t_verify_ms")
-    draft, plain = row.number("t_draft_ms"), _plain_ms(baseline)
-    if not (closed and arrived and verify and formula and tau and cycle and step and plain):
-        return {}
-    models = verify + (draft or 0.0)
-    found = {
-        "acceptance": math.log(closed / tau),
-        "ends": math.log(tau / arrived),
-        "cost": math.log(models / step * formula / closed),
-        "overhead": math.log(cycle / models) - math.log(plain / step),
-    }
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
-
-
-def _plain_ms(baseline: Row) -> float | None:
-    """Milliseconds of one step of plain decoding, all of it."""
-    verify = baseline.number("t_verify_ms")
-    return None if verify is None else verify + (baseline.number("t_other_ms") or 0.0)

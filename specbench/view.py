@@ -8,6 +8,8 @@ from functools import cached_property
 from typing import cast
 
 from specbench.cells import ALL, Part, parts
+from specbench.checked import HINT
+from specbench.decompose import identity_gap
 from specbench.errors import UsageError
 from specbench.intervals import Interval
 from specbench.kinds import KINDS
@@ -172,6 +174,8 @@ class View:
 def look(run: RunData) -> View:
     """Gather a run's cells into blocks."""
     found = {str(part.rows["cell"].iloc[0]): part for part in parts(run) if part.category == ALL}
+    for cell, part in found.items():
+        _check_identity(run, cell, part)
     blocks: dict[tuple[str, Setting], list[Row]] = {}
     kinds: dict[str, str] = {}
     for record in _records(run):
@@ -181,6 +185,17 @@ def look(run: RunData) -> View:
     order = list(dict.fromkeys([*mapping(run.manifest, "drafts"), *kinds]))
     made = [_block(draft, kinds[draft], setting, rows) for (draft, setting), rows in blocks.items()]
     return View(run, tuple(sorted(made, key=lambda block: order.index(block.draft))))
+
+
+def _check_identity(run: RunData, cell: str, part: Part) -> None:
+    """Refuse counts of one γ, none of them cut short, whose full accepts contradict their τ."""
+    try:
+        identity_gap(part.sums)
+    except ValueError as fault:
+        where = f"{run.folder}: {part.rows['draft'].iloc[0]}, γ {part.gamma}: {fault}"
+        raise UsageError(
+            f"the counts of cell {cell} contradict each other", where=where, hint=HINT
+        ) from fault
 
 
 def _records(run: RunData) -> Iterator[dict[str, object]]:

@@ -13,12 +13,13 @@ from scipy import stats as scipy_stats
 
 from specbench.advise import Advice, advise
 from specbench.cells import Part
+from specbench.costs import costs_of, halvings, shortfall
 from specbench.gap_cause import NOT_FOUND, gap_cause
 from specbench.intervals import Interval
 from specbench.noise import baseline_drift, loops, stolen_time
 from specbench.results import load_run
 from specbench.stats import CellSums
-from specbench.verdicts import WORDS, halvings, prompts_to_decide, shortfall, verdict
+from specbench.verdicts import WORDS, prompts_to_decide, verdict
 from specbench.view import Row
 
 
@@ -140,27 +141,46 @@ def row(**numbers: float | None) -> Row:
     )  # fmt: skip
 
 
+def timed(**numbers: float | None) -> tuple[Row, Row]:
+    """A cell at γ 1 and its plain decoding; a step takes 8 ms in the target and 1 beside it."""
+    cell = {
+        "alpha": 0.5, "tau": 1.5, "tau_closed_form": 1.5, "tau_delivered": 1.5, "speedup": 1.2,
+        "t_draft_ms": 2.0, "t_verify_ms": 10.0, "t_other_ms": 3.0,
+    }  # fmt: skip
+    cell |= numbers
+    cost = {"cost_ratio": (cell["t_draft_ms"] or 0) / 8, "verify_ratio": cell["t_verify_ms"] / 8}
+    return row(**{**cost, **cell}), row(t_verify_ms=8.0, t_other_ms=1.0)
+
+
 def test_halvings_by_hand() -> None:
-    baseline = row(t_verify_ms=8.0, t_other_ms=1.0)
-    cell = row(alpha=0.5, speedup=1.2, t_draft_ms=2.0, t_verify_ms=10.0, t_other_ms=3.0)
-    found = halvings(cell, baseline)
-    assert found["rejections"] == pytest.approx(1.2 * 1.75 / 1.5)
-    assert found["draft"] == pytest.approx(1.2 * 15 / 14)
-    assert found["verify"] == pytest.approx(1.2 * 15 / 14)
-    assert found["other"] == pytest.approx(1.2 * 15 / 13.5)
+    """A cycle of 15 ms: 2 for drafting, 8 + 2 for verifying, 3 beside."""
+    found = halvings(*timed())
+    assert found["rejections"].gain == pytest.approx(1.75 / 1.5)
+    assert found["draft"].gain == pytest.approx(15 / 14)
+    assert found["verify beyond a step"].gain == pytest.approx(15 / 14)
+    assert found["other"].gain == pytest.approx(15 / 13.5)
     assert next(iter(found)) == "rejections"
+    assert "verify" not in found
+
+
+def test_halvings_of_what_is_not_there() -> None:
+    """A pass below one step, no draft time and no tested draft leave the time beside."""
+    found = halvings(*timed(alpha=None, tau=1.0, t_draft_ms=0.0, t_verify_ms=7.0))
+    assert list(found) == ["other"]
+    assert halvings(*timed(tau=None)) == {}
+    assert halvings(timed()[0], None) == {}
 
 
 def test_parts_of_the_shortfall_add_up() -> None:
-    baseline = row(t_verify_ms=8.0, t_other_ms=1.0)
-    formula = 2.0 / ((3.0 + 10.0) / 8.0)
-    cell = row(
-        tau=1.9, tau_closed_form=2.0, tau_delivered=1.8, speedup_closed_form=formula,
-        t_draft_ms=3.0, t_verify_ms=10.0, t_other_ms=4.0,
-    )  # fmt: skip
-    parts = shortfall(cell, baseline)
-    speedup = 9.0 * 1.8 / 17.0
-    assert sum(parts.values()) == pytest.approx(math.log(formula / speedup))
+    numbers = {"tau": 1.9, "tau_closed_form": 2.0, "tau_delivered": 1.8}
+    cell, baseline = timed(**numbers, t_draft_ms=3.0, t_other_ms=4.0)
+    found, costs = shortfall(cell, baseline), costs_of(cell, baseline)
+    assert found is not None
+    assert costs is not None
+    assert costs.speedup == pytest.approx(9.0 * 1.8 / 17.0)
+    assert found.promised == pytest.approx(2.0 / ((3.0 + 10.0) / 8.0))
+    parts = found.missing
+    assert sum(parts.values()) == pytest.approx(math.log(found.promised / costs.speedup))
     assert parts["cost"] == pytest.approx(0)
     assert parts["acceptance"] == pytest.approx(math.log(2.0 / 1.9))
     assert next(iter(parts)) == "overhead"

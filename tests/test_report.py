@@ -26,6 +26,8 @@ from specbench.results import load_run
 from specbench.schema import SUMMARY
 from specbench.unfinished import state_line
 
+ROOT = Path(__file__).parent.parent
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -120,6 +122,36 @@ def test_refused_cells_and_drafts_are_not_missing(tmp_path: Path) -> None:
     (warning,) = [w for w in advice.warnings if w.code == "W14"]
     assert warning.seen == "1 draft refused"
     assert "--resume" not in warning.todo
+
+
+def test_counts_that_contradict_each_other_are_refused_by_cell(run: Path, tmp_path: Path) -> None:
+    """A full accept more than the positions say moves τ away from its identity with α."""
+    folder = Path(shutil.copytree(run, tmp_path / "r"))
+    head, *rows = csv.reader(io.StringIO((folder / "generations.csv").read_text("utf-8")))
+    spoilt = next(
+        r for r in rows if r[head.index("draft")] == "a" and r[head.index("gamma")] == "3"
+    )
+    spoilt[head.index("num_full_accept")] = str(int(spoilt[head.index("num_full_accept")]) + 1)
+    with (folder / "generations.csv").open("w", newline="", encoding="utf-8") as out:
+        csv.writer(out, lineterminator="\n").writerows([head, *rows])
+    with pytest.raises(UsageError, match=f"counts of cell {spoilt[0]} contradict") as refused:
+        report(folder, stream=io.StringIO(), notes=io.StringIO())
+    assert "a, γ 3: τ − closed form is " in "\n".join(refused.value.lines())
+
+
+@pytest.mark.parametrize("folder", [ROOT / "results" / "embedded"])
+def test_every_uncut_cell_of_the_committed_run_keeps_the_identity(folder: Path) -> None:
+    """τ − closed form = α (α^γ − S) / (1 − α) by the numbers of the generations alone."""
+    rows = load_run(folder).generations
+    cells = rows[rows["gamma"] > 0].groupby(["cell", "gamma"]).sum(numeric_only=True)
+    uncut = cells[cells["num_censored"] == 0]
+    assert len(uncut) > 8
+    for (_, gamma), cell in uncut.iterrows():
+        alpha = cell["num_accepted"] / cell["num_tested"]
+        full = cell["num_full_accept"] / cell["num_cycles"]
+        tau = 1 + cell["num_accepted"] / cell["num_cycles"]
+        closed = sum(alpha**i for i in range(gamma + 1))
+        assert tau - closed == pytest.approx(alpha * (alpha**gamma - full) / (1 - alpha))
 
 
 def rows_of(folder: Path) -> list[str]:

@@ -1,0 +1,118 @@
+"""How large each departure from independence is, in the unit of what it moves.
+
+A test says whether; with enough cycles every departure is found. These say how much, with
+intervals over clusters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from specbench import stats
+from specbench.intervals import Interval, jackknife, t_quantile
+from specbench.sums import CellSums, Floats, ratio
+
+NO_EFFECT = Interval(None)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Sums of any kind, one row a cluster: what a jackknife of their ratio needs."""
+
+    values: Floats
+    """[clusters, columns]"""
+
+    @property
+    def clusters(self) -> int:
+        """Number of rows."""
+        return len(self.values)
+
+    def total(self) -> Rows:
+        """One row: the sum over all clusters."""
+        return Rows(self.values.sum(axis=0, keepdims=True))
+
+    def leave_one_out(self) -> Rows:
+        """Row i: the sum over all clusters but i."""
+        return Rows((1 - np.eye(self.clusters)) @ self.values)
+
+
+def slope(sums: CellSums) -> Floats:
+    """Change of the share kept per position, each position weighted by its tests; NaN for one.
+
+    Examples
+    --------
+    >>> falling = stats.from_accepted([0, 1, 1, 1], gamma=2)  # kept 3 of 4, then 0 of 3
+    >>> round(float(slope(falling.total())[0]), 3)
+    -0.75
+    """
+    weight, place = sums.tested, np.arange(sums.gamma)
+    middle = ratio(weight @ place, weight.sum(axis=1))
+    centred = place - np.nan_to_num(middle)[:, None]
+    kept = np.nan_to_num(stats.hazards(sums))
+    return ratio((weight * centred * kept).sum(axis=1), (weight * centred**2).sum(axis=1))
+
+
+def between_sd(sums: CellSums) -> Interval:
+    """Standard deviation of α between clusters, beyond what few tests scatter.
+
+    The variance by moments, (Q − (M − 1)) α (1 − α) / (Σ T − Σ T² / Σ T) with Q the heterogeneity
+    statistic; 0 where clusters differ less than by chance.
+
+    References
+    ----------
+    DerSimonian, Laird (1986), "Meta-analysis in clinical trials".
+    """
+    tested, accepted = sums.tested.sum(axis=1), sums.accepted.sum(axis=1)
+    tested, accepted = tested[tested > 0], accepted[tested > 0]
+    m = len(tested)
+    if m < 3:
+        return NO_EFFECT
+    value = _variance(accepted, tested)
+    others = np.array([_variance(np.delete(accepted, i), np.delete(tested, i)) for i in range(m)])
+    if not (math.isfinite(value) and np.isfinite(others).all()):
+        return NO_EFFECT
+    se = math.sqrt((m - 1) / m * float(np.sum((others - others.mean()) ** 2)))
+    half = t_quantile(m - 1) * se
+    root = [math.sqrt(max(v, 0.0)) for v in (value, value - half, value + half)]
+    return Interval(root[0], root[1], root[2], clusters=m)
+
+
+def _variance(accepted: Floats, tested: Floats) -> float:
+    alpha = float(accepted.sum() / tested.sum())
+    noise, room = alpha * (1 - alpha), float(tested.sum() - np.sum(tested**2) / tested.sum())
+    if noise <= 0 or room <= 0:
+        return math.nan
+    q = float(np.sum((accepted - alpha * tested) ** 2 / (noise * tested)))
+    return (q - (len(tested) - 1)) * noise / room
+
+
+Trace = tuple[npt.ArrayLike, npt.ArrayLike]
+
+
+def lag_correlation(traces: Sequence[Trace], clusters: Sequence[int]) -> Interval:
+    """Correlation of kept drafts, less those expected, between one cycle and the next.
+
+    Within generations, about each generation's own α; what taking that α from the same few cycles
+    costs (Σ e² / C) is given back, as in the test.
+    """
+    rows: dict[int, Floats] = {}
+    for (kept, tested), cluster in zip(traces, clusters, strict=True):
+        found = _products(np.asarray(kept, np.float64), np.asarray(tested, np.float64))
+        rows[cluster] = rows.get(cluster, np.zeros(2)) + found
+    if not rows:
+        return NO_EFFECT
+    sums = Rows(np.array(list(rows.values())))
+    return jackknife(lambda r: ratio(r.values[:, 0], r.values[:, 1]), sums, possible=(-1, 1))
+
+
+def _products(kept: Floats, tested: Floats) -> Floats:
+    if len(kept) < 2 or not tested.sum():
+        return np.zeros(2)
+    e = kept - kept.sum() / tested.sum() * tested
+    square = float(e @ e)
+    return np.array([float(e[:-1] @ e[1:]) + square / len(e), square])

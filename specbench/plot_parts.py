@@ -146,15 +146,15 @@ def _bar_legend(fig: Any, ax: Any, style: Style) -> None:
 
 def hazards(view: View, finding: Finding, style: Style) -> Any:
     """Share kept at each position with its interval, one α across; how many were tested below."""
-    best = finding.best
-    if best is None or best.choice is None or best.choice.row.gamma < 2:
+    one = finding.shown
+    row = one.diagnosis.row if one is not None and one.diagnosis is not None else None
+    if one is None or row is None or row.gamma < 2 or row.alpha.value is None:
         return None
-    row = best.choice.row
-    look = series(view.drafts.index(best.block.draft))
+    look = series(view.drafts.index(one.block.draft))
     kept = [_hazard(row, place) for place in range(row.gamma)]
     fig, (ax, below) = figure(style, rows=(2.6, 1.0))
     margins(fig, [], style)
-    fig.subplots_adjust(hspace=0.12)
+    fig.subplots_adjust(hspace=0.12 if style.size[1] > 3 else 0.2)
     _hazard_axis(ax, row, kept, style)
     _one_alpha(ax, row, look, style)
     xs = list(range(1, row.gamma + 1))
@@ -166,8 +166,10 @@ def hazards(view: View, finding: Finding, style: Style) -> Any:
     step = 1 if row.gamma <= 12 else 2 if row.gamma <= 24 else 8
     below.set_xticks(range(step, row.gamma + 1, step))
     title = view.title(finding.setting)
-    parts = ["position in the cycle", f"{short(best.block.draft, style)} at γ {row.gamma}"]
-    below.set_xlabel("; ".join([*parts, title] if title else parts))
+    parts = ["position in the cycle", f"{short(one.block.draft, style)} at γ {row.gamma}"]
+    parts += [title] if title else []
+    # A narrow picture has room for the quantity alone; the caption says of what.
+    below.set_xlabel("; ".join(parts if style.roomy else parts[:1]))
     return fig
 
 

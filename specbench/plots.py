@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from specbench.findings import DraftFinding, Finding
+from specbench.gap_plot import gap_waterfall
+from specbench.map_plot import alpha_cost_map
 from specbench.plot_names import Floats, Name, annotate, dots, margins, put_names
 from specbench.plot_parts import hazards, time_per_token, whiskers
 from specbench.plot_style import (
@@ -145,4 +147,6 @@ CHARTS: dict[str, Callable[[View, Finding, Style], Any]] = {
     "tau_vs_gamma": tau_vs_gamma,
     "time_per_token": time_per_token,
     "hazards": hazards,
+    "gap_waterfall": gap_waterfall,
+    "alpha_cost_map": alpha_cost_map,
 }

@@ -57,6 +57,23 @@ def ms_places(values: Iterable[float | None]) -> int:
     return 2 if largest < 100 else 1 if largest < 1000 else 0
 
 
+def signed(value: float | None, places: int = 2) -> str:
+    """A change with its sign; empty where there is no number, and without a sign at 0."""
+    text = fixed(value, places)
+    plain = not text or text.startswith("−") or float(text) == 0
+    return text if plain else f"+{text}"
+
+
+def signed_interval(found: Interval, places: int = 3) -> str:
+    """A change and its interval, signed throughout; empty where there is no number."""
+    if found.value is None:
+        return ""
+    if found.low is None or found.high is None:
+        return f"{signed(found.value, places)} {NO_INTERVAL}"
+    ends = f"[{signed(found.low, places)}, {signed(found.high, places)}]"
+    return f"{signed(found.value, places)} {ends}"
+
+
 def percent(change: float, places: int = 1) -> str:
     """A change from 0 as signed percent."""
     text = fixed(100 * change, places)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from specbench import files
 from specbench import rows as row_of
 from specbench.journal import RunWriter
 from specbench.records import Cell, Cycle, Generation, Prompt, Sampling
+from specbench.score_files import NUMBERS, ScoredGeneration, write_scores
 
 STEP_S = 0.009
 """One step of the target alone."""
@@ -67,6 +69,34 @@ def build(
     if stop_after is None and finish:
         writer.finish({"ended": "2026-11-30T09:17:16Z"})
     return folder
+
+
+def score(folder: Path) -> Path:
+    """Give a folder the scores of laws that are one-hot: a token is kept for certain, or never.
+
+    A replay of such texts takes the very cycles that the run took.
+    """
+    texts: dict[str, dict[tuple[str, int], list[dict[str, object]]]] = {}
+    for path in (folder / "cycles").glob("*.jsonl"):
+        for row in files.json_lines(path):
+            key = (str(row["prompt_id"]), int(str(row["repeat"])))
+            texts.setdefault(str(row["cell"]), {}).setdefault(key, []).append(row)
+    for cell, found in texts.items():
+        write_scores(folder, cell, [_scored(key, rows) for key, rows in found.items()])
+    return folder
+
+
+def _scored(key: tuple[str, int], rows: Sequence[Mapping[str, Any]]) -> ScoredGeneration:
+    kept: list[float] = []
+    for row in sorted(rows, key=lambda r: int(r["index"])):
+        accepted, size = row["num_accepted"], len(row["emitted_ids"])
+        # The last token is a bonus if all drafts were kept, else a correction.
+        full = accepted == len(row["drafted_ids"])
+        kept += [1.0] * accepted + [float(full)] * (size - accepted)
+    numbers = {name: np.array(kept) for name in NUMBERS}
+    delivered = sum(int(row["num_delivered"]) for row in rows)
+    ids = np.arange(len(kept))
+    return ScoredGeneration(*key, ids, delivered, ids, numbers)
 
 
 def _write(folder: Path, made: Sequence[tuple[Cell, int, Generation]]) -> None:

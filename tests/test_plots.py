@@ -8,20 +8,37 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 from numpy.typing import NDArray
-from sample_run import Draft, build
+from sample_run import THREE, Draft, build, score
 
+from specbench import theory
 from specbench.advise import Advice, advise
+from specbench.map_plot import best_speedup, verify_ratios
 from specbench.plot_names import apart
-from specbench.plot_style import GROUND, INK, MUTED, SERIES, nice_ticks, series, short, style_named
-from specbench.plots import draw_all, slug
+from specbench.plot_style import (
+    GROUND,
+    INK,
+    MUTED,
+    SERIES,
+    look,
+    nice_ticks,
+    series,
+    short,
+    style_named,
+)
+from specbench.plots import CHARTS, draw_all, slug
 from specbench.results import load_run
 
 Floats = NDArray[np.float64]
-NAMES = ("speedup_vs_gamma", "tau_vs_gamma", "time_per_token", "hazards")
+NAMES = (
+    *("speedup_vs_gamma", "tau_vs_gamma", "time_per_token", "hazards"),
+    *("gap_waterfall", "alpha_cost_map"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +46,7 @@ def advice(tmp_path_factory: pytest.TempPathFactory) -> Advice:
     folder = tmp_path_factory.mktemp("runs") / "run"
     drafts = {"org/name a:b=1": Draft(), "$x^2$ <b> 模型\x07": Draft(alpha=0.4)}
     run = build(folder, drafts, gammas=[1, 2, 4], temperatures=(0.0, 0.7), prompts=4, tokens=32)
-    return advise(load_run(run))
+    return advise(load_run(score(run)))
 
 
 def test_each_setting_has_its_charts(advice: Advice, tmp_path: Path) -> None:
@@ -69,7 +86,67 @@ def test_simulated_and_failed_drafts_draw_what_there_is(tmp_path: Path) -> None:
     drafts = {"synthetic": Draft(kind="synthetic"), "bad": Draft(fails_at={0: "x", 2: "x"})}
     found = advise(load_run(build(tmp_path / "r", drafts, gammas=[2], prompts=3, tokens=24)))
     made = draw_all(found.view, found.findings, tmp_path / "plots")
-    assert {path.name for path in made} == {"tau_vs_gamma.png", "tau_vs_gamma.svg"}
+    assert {path.stem for path in made} == {"tau_vs_gamma", "hazards"}
+
+
+def test_map_is_the_best_of_the_closed_forms() -> None:
+    """Against the formula one point at a time, over every γ that was tried."""
+    verify = {1: 1.05, 3: 1.2, 8: 1.5}
+    costs, alphas = np.array([0.01, 0.3]), np.array([0.0, 0.5, 1.0])
+    found = best_speedup(costs, alphas, verify)
+    for i, alpha in enumerate(alphas):
+        for j, c in enumerate(costs):
+            wanted = max(theory.speedup(alpha, g, c, v) for g, v in verify.items())
+            assert found[i, j] == pytest.approx(wanted)
+
+
+def test_verify_ratio_of_the_map_is_the_mean_over_drafts(tmp_path: Path) -> None:
+    """The sample's passes take 1 + (v − 1) / 2 plain steps at γ 1."""
+    drafts = {"a": Draft(v=1.2, jitter=0.0), "b": Draft(v=1.6, jitter=0.0)}
+    found = advise(load_run(build(tmp_path / "r", drafts, gammas=[1], prompts=3, tokens=24)))
+    assert verify_ratios(found.findings[0]) == {1: pytest.approx(1.2)}
+
+
+def test_waterfall_needs_scores(advice: Advice, tmp_path: Path) -> None:
+    plain = advise(load_run(build(tmp_path / "r", gammas=[2], prompts=3, tokens=24)))
+    made = draw_all(plain.view, plain.findings, tmp_path / "plots")
+    assert "gap_waterfall" not in {path.stem for path in made}
+    assert "alpha_cost_map" in {path.stem for path in made}
+
+
+def boxes(fig: Any) -> list[Any]:
+    """Where each text of a figure lies, in pixels."""
+    fig.canvas.draw()
+    renderer = fig.canvas.get_renderer()
+    texts = fig.findobj(lambda x: isinstance(x, Text) and x.get_text().strip() and x.get_visible())
+    found = [Text.get_window_extent(text, renderer) for text in texts]
+    return [box for box in found if box.width and box.height]
+
+
+@pytest.mark.parametrize("size", ["wide", "narrow", "paper"])
+@pytest.mark.parametrize("name", ["hazards", "gap_waterfall", "alpha_cost_map"])
+@pytest.mark.parametrize("many", [False, True])
+def test_names_do_not_collide(name: str, size: str, many: bool, tmp_path: Path) -> None:
+    """No two texts of a chart overlap, and none leaves the picture."""
+    drafts = {
+        f"org/long-name-{i}": Draft(alpha=0.7 + 0.02 * i, c=0.05 + 0.01 * i) for i in range(5)
+    }
+    folder = build(tmp_path / "r", drafts if many else THREE, gammas=[4], prompts=8, tokens=48)
+    found, style = advise(load_run(score(folder))), style_named(size)
+    with look(style):
+        fig = CHARTS[name](found.view, found.findings[0], style)
+        shown = boxes(fig)
+        width, height = fig.canvas.get_width_height()
+    assert len(shown) > 5
+    for one, other in itertools.combinations(shown, 2):
+        wide = min(one.x1, other.x1) - max(one.x0, other.x0)
+        high = min(one.y1, other.y1) - max(one.y0, other.y0)
+        assert wide <= 1 or high <= 1, (one, other)
+    for box in shown:
+        assert box.x0 >= -1
+        assert box.y0 >= -1
+        assert box.x1 <= width + 1
+        assert box.y1 <= height + 1
 
 
 def test_names_are_pushed_apart_by_a_line() -> None:

@@ -28,16 +28,22 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One question: `alphas`, or `tau`, or `accepted` counts; always with draft lengths."""
+    """One question: `alphas`, or `tau`, or `accepted` counts with draft lengths; or `counters`."""
 
     gammas: tuple[int, ...]
     alphas: tuple[Given, ...] = ()
     tau: Given | None = None
     accepted: tuple[int, ...] = ()
+    counters: str | None = None
+    """A file of counters, in which γ, c and v stand in where a row has none."""
     cost_ratio: float | None = None
     verify_ratio: float = 1.0
-    verify_alone: bool = False
-    """A verify ratio came without the cost ratio that a speedup needs."""
+    verify_given: bool = False
+
+    @property
+    def verify_alone(self) -> bool:
+        """A verify ratio came without the cost ratio that a speedup needs."""
+        return self.verify_given and self.cost_ratio is None and self.counters is None
 
 
 def parse_request(
@@ -48,6 +54,7 @@ def parse_request(
     verify_ratio: str | None = None,
     tau: str | None = None,
     accepted: str | None = None,
+    counters: str | None = None,
 ) -> Request:
     """Check the flags of `specbench theory`; the first fault is raised as a `UsageError`."""
     source = _only_one(
@@ -56,27 +63,38 @@ def parse_request(
             "--one-minus-alpha": one_minus_alpha,
             "--tau": tau,
             "--accepted": accepted,
+            "--counters": counters,
         }
     )
     if gamma is None and source in ("--tau", "--accepted"):
         raise UsageError(f"{source} needs --gamma", hint=f"specbench theory {source} … --gamma 4")
     gammas = parse_gamma(DEFAULT_GAMMA if gamma is None else gamma)
+    if counters is not None:
+        gammas = _one_gamma(gamma, gammas)
     return Request(
         gammas,
         alphas=_alphas(alpha, one_minus_alpha),
         tau=None if tau is None else _tau(tau, gammas),
         accepted=() if accepted is None else _accepted(accepted, gammas),
+        counters=counters,
         cost_ratio=None if cost_ratio is None else _cost(cost_ratio),
         verify_ratio=1.0 if verify_ratio is None else _verify(verify_ratio),
-        verify_alone=verify_ratio is not None and cost_ratio is None,
+        verify_given=verify_ratio is not None,
     )
+
+
+def _one_gamma(given: str | None, gammas: tuple[int, ...]) -> tuple[int, ...]:
+    """The γ that stands in for rows without one; none where no flag was given."""
+    if given is not None and len(gammas) > 1:
+        raise UsageError(f"--counters needs one --gamma, not {len(gammas)}", hint="--gamma 4")
+    return () if given is None else gammas
 
 
 def _only_one(given: dict[str, str | None]) -> str:
     flags = [flag for flag, text in given.items() if text is not None]
     if not flags:
         raise UsageError(
-            "theory needs --alpha, --one-minus-alpha, --tau or --accepted",
+            "theory needs --alpha, --one-minus-alpha, --tau, --accepted or --counters",
             hint="specbench theory --alpha 0.8 --gamma 1-8 --cost-ratio 0.05",
         )
     if len(flags) > 1:

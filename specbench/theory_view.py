@@ -8,14 +8,19 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 
-from specbench import theory
+from specbench import files, theory
+from specbench.counter_text import show_answers
+from specbench.counters import Cell, answers
 from specbench.errors import UsageError
 from specbench.theory_request import Request
 from specbench.theory_text import show_text
 from specbench.trace import summarize
+from specbench.wording import one_line
 
 Row = dict[str, float | int | None]
 
+SHOWN = 8
+"""Columns that a note names."""
 FORMATS = ("table", "csv", "json", "md")
 
 
@@ -25,10 +30,27 @@ def show(request: Request, output: str = "table", *, no_color: bool = False) -> 
         raise UsageError(f'--format "{output}": no such format', hint=", ".join(FORMATS))
     if request.verify_alone:
         print("note: --verify-ratio gives no speedup without --cost-ratio", file=sys.stderr)
-    if output == "table":
+    if request.counters is not None:
+        _show_counters(request, request.counters, output, no_color)
+    elif output == "table":
         show_text(request, no_color=no_color)
     else:
         sys.stdout.write(render(rows(request), output))
+
+
+def _show_counters(request: Request, path: str, output: str, no_color: bool) -> None:
+    """One answer per row of the file; columns that enter nothing are named once."""
+    gamma = request.gammas[0] if request.gammas else None
+    verify_ratio = request.verify_ratio if request.verify_given else None
+    file, found = answers(path, gamma, request.cost_ratio, verify_ratio)
+    if file.unread:
+        more = f" and {len(file.unread) - SHOWN} more" if len(file.unread) > SHOWN else ""
+        shown = one_line(", ".join(file.unread[:SHOWN]))
+        print(f"note: columns not used: {shown}{more}", file=sys.stderr)
+    if output == "table":
+        show_answers(found, no_color=no_color)
+    else:
+        sys.stdout.write(render([one.cells() for one in found], output))
 
 
 def rows(request: Request) -> list[Row]:
@@ -81,15 +103,22 @@ def _trace_row(request: Request) -> Row:
     }
 
 
-def render(table: Sequence[Mapping[str, float | int | None]], output: str) -> str:
+def render(table: Sequence[Mapping[str, Cell]], output: str) -> str:
     """Rows as `csv`, `json` or `md`: full precision, empty (null) where there is no value."""
     if output == "json":
         return json.dumps(list(table), indent=2, allow_nan=False) + "\n"
-    cells = [["" if value is None else repr(value) for value in line.values()] for line in table]
     header = list(table[0])
     if output == "md":
+        cells = [[_markdown(value) for value in line.values()] for line in table]
         lines = [header, ["--:"] * len(header), *cells]
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    cells = [[files.field(value) for value in line.values()] for line in table]
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows([header, *cells])
     return buffer.getvalue()
+
+
+def _markdown(value: Cell) -> str:
+    from specbench.markdown import escaped
+
+    return escaped(value) if isinstance(value, str) else files.field(value)

@@ -219,7 +219,7 @@ def test_one_minus_alpha_keeps_its_digits(specbench):
         (["--accepted", "1,-1", "-g", "4"], '"-1" is not a whole number from 0 to γ, here 4'),
         (["--accepted", "1", "-g", "1-4"], "--accepted needs one --gamma, not 4"),
         (["-a", "0.8", "--tau", "2"], "--alpha and --tau cannot be given together"),
-        ([], "theory needs --alpha, --one-minus-alpha, --tau or --accepted"),
+        ([], "theory needs --alpha, --one-minus-alpha, --tau, --accepted or --counters"),
         (["-a", "0.8", "--format", "xml"], '--format "xml": no such format'),
     ],
 )

@@ -39,17 +39,23 @@ def theory(
     accepted: Annotated[
         str | None, typer.Option(help="Accepted counts of a trace: 4,0,2 with --gamma 4.")
     ] = None,
+    counters: Annotated[
+        str | None,
+        typer.Option(help="CSV of other tools' counters, a set per row; - for stdin."),
+    ] = None,
     output: Annotated[
         str, typer.Option("--format", help="table, csv, json or md (full precision).")
     ] = "table",
     no_color: Annotated[bool, typer.Option("--no-color", help="No colour.")] = False,
 ) -> None:
-    """Closed forms: τ, variance, speedup, best γ and break-even α; α from τ or from a trace.
+    """Closed forms: τ, variance, speedup, best γ and break-even α; α from τ, a trace or counters.
 
     Example: specbench theory --alpha 0.8 --gamma 1-8 --cost-ratio 0.05 --verify-ratio 1.1
     """
     from specbench.theory_request import parse_request
     from specbench.theory_view import show
 
-    request = parse_request(alpha, one_minus_alpha, gamma, cost_ratio, verify_ratio, tau, accepted)
+    request = parse_request(
+        alpha, one_minus_alpha, gamma, cost_ratio, verify_ratio, tau, accepted, counters
+    )
     show(request, output, no_color=no_color)

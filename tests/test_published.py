@@ -1,0 +1,456 @@
+"""`specbench theory --counters` on published tables: every row against its own printed numbers.
+
+The expected values are computed here from the printed text alone, by plain sums and bisection.
+"""
+
+import csv
+import doctest
+import io
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specbench import counter_law
+from specbench.cli import main
+
+ROOT = Path(__file__).parents[1]
+PUBLISHED = Path(__file__).parent / "data" / "published"
+FILES = {
+    "chen2023_table1.csv": 3,
+    "counter_fixtures.csv": 6,
+    "leviathan2023_table1_RECALLED.csv": 6,
+    "leviathan2023_table2.csv": 12,
+    "leviathan2023_table3_alpha.csv": 16,
+    "leviathan2023_table5_lenience.csv": 4,
+    "magicdec_tables.csv": 76,
+    "vllm_acceptance_baselines.csv": 4,
+}
+CANNOT = "the formula cannot explain it"
+
+
+@pytest.fixture
+def specbench(monkeypatch, capsys):
+    """Run the program in this process: exit code, stdout, stderr."""
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["specbench", "theory", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        return stop.value.code or 0, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def pairs(specbench):
+    """Rows of a published file, each with the answer to it."""
+
+    def read(name, *flags):
+        with (PUBLISHED / name).open(encoding="utf-8", newline="") as file:
+            printed = list(csv.DictReader(file))
+        code, out, _ = specbench("--counters", str(PUBLISHED / name), "--format", "csv", *flags)
+        found = list(csv.DictReader(io.StringIO(out)))
+        assert (code, len(found)) == (0, len(printed))
+        return list(zip(printed, found, strict=True))
+
+    return read
+
+
+@pytest.fixture
+def asked(specbench, tmp_path):
+    """The answer to one row that a user wrote."""
+
+    def ask(text, *flags):
+        path = tmp_path / "counters.csv"
+        path.write_text(text, encoding="utf-8")
+        code, out, err = specbench("--counters", str(path), "--format", "json", *flags)
+        assert code == 0, err
+        (row,) = json.loads(out)
+        return row
+
+    return ask
+
+
+def tau(alpha, gamma):
+    return math.fsum(alpha**i for i in range(gamma + 1))
+
+
+def inverse(tokens, gamma):
+    low, high = 0.0, 1.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if tau(middle, gamma) < tokens else (low, middle)
+    return low
+
+
+def half(text):
+    """Half of the last printed digit."""
+    return 0.5 * 10.0 ** -len(text.partition(".")[2])
+
+
+def near(value):
+    return pytest.approx(value, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_published_file_is_read_whole(pairs, name):
+    rows = pairs(name)
+    assert len(rows) == FILES[name]
+    assert [int(found["line"]) for _, found in rows] == list(range(2, len(rows) + 2))
+    assert {path.name for path in PUBLISHED.iterdir()} == set(FILES)
+    for _, found in rows:
+        assert not {"nan", "inf", "None"} & set(found.values())
+        assert found["alpha"] or "alpha" in found["note"]
+        assert found["tau"] or "tau need" in found["note"]
+
+
+def test_vllm_baselines_give_alpha_from_positions(pairs):
+    for printed, found in pairs("vllm_acceptance_baselines.csv"):
+        first, second, third = (float(printed[f"pos_{i}"]) for i in range(3))
+        kept, tests = first + second + third, 1 + first + second
+        assert found["alpha_kind"] == "positions"
+        assert float(found["alpha"]) == near(kept / tests)
+        assert float(found["tau"]) == near(1 + kept)
+        assert float(found["tau_closed_form"]) == near(tau(kept / tests, 3))
+        assert float(found["tau_gap"]) == near(1 + kept - tau(kept / tests, 3))
+        assert float(found["tau_gap_identity"]) == pytest.approx(float(found["tau_gap"]), abs=1e-12)
+        agrees = abs(1 + kept - float(printed["acceptance_length"])) <= 0.005
+        assert ("is printed, the counters give" in found["note"]) is not agrees
+    notes = [found["note"] for _, found in pairs("vllm_acceptance_baselines.csv")]
+    assert notes == ["", "", "", "tau 1.35 is printed, the counters give 1.363"]
+
+
+def test_counter_fixtures_give_tau_and_the_rates_as_printed(pairs):
+    for printed, found in pairs("counter_fixtures.csv"):
+        accepted, drafted = (int(printed[f"num_{word}_tokens"]) for word in ("accepted", "draft"))
+        assert float(found["accepted_per_drafted"]) == near(accepted / drafted)
+        length, rate = printed["acceptance_length"], printed["draft_acceptance_rate"]
+        assert abs(float(found["tau"]) - float(length)) <= half(length) + 1e-9
+        assert abs(accepted / drafted - float(rate)) <= half(rate) + 1e-9
+        if printed["num_drafts"]:
+            cycles = int(printed["num_drafts"])
+            assert float(found["tau"]) == near(1 + accepted / cycles)
+            assert drafted == cycles * int(printed["gamma"])
+
+
+def test_counter_fixtures_give_alpha_as_far_as_they_can(pairs):
+    rows = {printed["source"]: found for printed, found in pairs("counter_fixtures.csv")}
+    kinds = {name: found["alpha_kind"] for name, found in rows.items()}
+    assert kinds == {
+        "vllm_issue_26191": "inverted",
+        "vllm_pr_23563": "positions",
+        "vllm_pr_48915": "positions",
+        "ik_llama_pr_2156_code": "positions",
+        "llama_cpp_pr_24536": "",
+        "tt_gh_60788233702": "inverted",
+    }
+    expected = {
+        "vllm_issue_26191": inverse(1 + 12208 / 4816, 7),
+        "vllm_pr_23563": 37294 / (31214 * (1 + 0.66 + 0.36)),
+        "ik_llama_pr_2156_code": 538 / (220 * (1 + 0.905 + 0.805)),
+        "tt_gh_60788233702": inverse(1 + 1145159 / 284215, 5),
+    }
+    for name, alpha in expected.items():
+        assert float(rows[name]["alpha"]) == near(alpha)
+    for name in ("vllm_pr_23563", "ik_llama_pr_2156_code"):
+        gap = float(rows[name]["tau"]) - tau(float(rows[name]["alpha"]), 3)
+        assert float(rows[name]["tau_gap"]) == near(gap)
+        assert float(rows[name]["tau_gap_identity"]) == pytest.approx(gap, abs=1e-12)
+    for name in ("vllm_issue_26191", "tt_gh_60788233702"):
+        assert rows[name]["tau_gap"] == rows[name]["tau_gap_identity"] == ""
+        assert "need accepted counts per position" in rows[name]["note"]
+    assert "position 4 is missing" in rows["tt_gh_60788233702"]["note"]
+
+
+def test_a_histogram_gives_everything(pairs):
+    """39 cycles kept none, 1 kept one, 3 kept all three: 39 + 2 + 9 tests, 1 + 9 kept."""
+    found = pairs("counter_fixtures.csv")[2][1]
+    names = ("num_tested", "num_accepted", "num_full_accept", "alpha", "note")
+    assert [found[name] for name in names] == ["50", "10", "3", "0.2", ""]
+    gap = 1 + 10 / 43 - (1 + 0.2 + 0.04 + 0.008)
+    assert float(found["tau_gap"]) == near(gap)
+    assert gap == near(0.2 * (0.2**3 - 3 / 43) / 0.8)
+    assert float(found["tau_gap_identity"]) == near(gap)
+
+
+def test_where_draft_steps_are_not_printed_alpha_is_empty_and_they_are_named(pairs):
+    found = pairs("counter_fixtures.csv")[4][1]
+    assert (found["alpha"], found["num_cycles"], found["tau"]) == ("", "", "2.63")
+    assert found["note"] == "alpha needs gamma and num_cycles (num_drafts), or num_tested"
+
+
+def test_magicdec_latency_follows_the_formula_within_the_stated_overhead(pairs):
+    for printed, found in pairs("magicdec_tables.csv"):
+        draft, verify, omega = (float(printed[n]) for n in ("gamma_TD_ms", "TV_ms", "omega"))
+        formula, measured = (draft + verify) / omega, float(printed["T_SD_ms"])
+        assert float(found["latency_formula_ms"]) == near(formula)
+        assert formula == pytest.approx(float(printed["L_pred_ms"]), abs=5e-4)
+        assert float(found["overhead"]) == near(measured / formula - 1)
+        assert 100 * float(found["overhead"]) == pytest.approx(
+            float(printed["overhead_pct"]), abs=0.0051
+        )
+        gamma = int(printed["gamma"])
+        assert float(found["alpha"]) == near(inverse(omega, gamma))
+        assert float(found["alpha"]) == pytest.approx(float(printed["alpha_inverted"]), abs=6e-5)
+        assert (found["alpha_kind"], found["tau_gap"]) == ("inverted", "")
+        plain = float(printed["T_AR_ms"])
+        assert float(found["cost_ratio"]) == pytest.approx(draft / gamma / plain, abs=6e-5)
+        assert float(found["verify_ratio"]) == pytest.approx(verify / plain, abs=6e-5)
+        assert float(found["speedup_formula"]) == near(plain / formula)
+
+
+def test_magicdec_speedups_follow_from_the_latencies_to_the_printed_digits(pairs):
+    for printed, found in pairs("magicdec_tables.csv"):
+        plain, measured = printed["T_AR_ms"], printed["T_SD_ms"]
+        assert float(found["speedup"]) == near(float(plain) / float(measured))
+        low = (float(plain) - 0.005) / (float(measured) + 0.005)
+        high = (float(plain) + 0.005) / (float(measured) - 0.005)
+        said = float(printed["speedup"])
+        assert low - 0.005 <= said <= high + 0.005
+        assert abs(float(found["speedup"]) - said) <= 0.0062
+        assert "speedup" not in found["note"]
+
+
+def test_one_row_of_magicdec_is_faster_than_its_formula(pairs):
+    """Qwen-2.5-32B with Qwen-2.5-7B, batch 8: 8.74 ms, where (9.04 + 11.31) / 2.32 is 8.77."""
+    rows = pairs("magicdec_tables.csv")
+    faster = [printed for printed, found in rows if CANNOT in found["note"]]
+    assert [(p["draft"], p["batch"], p["T_SD_ms"]) for p in faster] == [
+        ("Qwen-2.5-7B", "8", "8.74")
+    ]
+    assert sum("within rounding" in found["note"] for _, found in rows) == 8
+    assert min(float(found["overhead"]) for _, found in rows) == pytest.approx(-0.0036, abs=5e-5)
+    assert max(float(found["overhead"]) for _, found in rows) == pytest.approx(0.0728, abs=5e-5)
+
+
+def test_leviathan_table_1_is_the_closed_form(pairs):
+    for printed, found in pairs("leviathan2023_table1_RECALLED.csv"):
+        alpha, gamma = float(printed["alpha"]), int(printed["gamma"])
+        assert float(found["tau_closed_form"]) == near(tau(alpha, gamma))
+        assert abs(tau(alpha, gamma) - float(printed["speed_factor_recalled"])) <= 0.005
+        assert abs((gamma + 1) / tau(alpha, gamma) - float(printed["ops_factor_recalled"])) <= 0.005
+        assert (found["alpha_kind"], found["tau"]) == ("given", "")
+        assert "tau needs num_accepted and num_cycles" in found["note"]
+        assert CANNOT not in found["note"]
+    for printed, found in pairs("leviathan2023_table1_RECALLED.csv", "-c", "0"):
+        said = printed["speed_factor_recalled"]
+        assert abs(float(found["speedup_formula"]) - float(said)) <= half(said)
+
+
+def test_leviathan_table_2_says_which_rows_the_formula_cannot_explain(pairs):
+    """Informational: α was measured apart from the runs. One of four rows is only rounding."""
+    beyond, rounding = [], []
+    for number, (printed, found) in enumerate(pairs("leviathan2023_table2.csv"), start=1):
+        most = tau(float(printed["alpha"]), int(printed["gamma"]))
+        assert float(found["tau_closed_form"]) == near(most)
+        assert most == pytest.approx(float(printed["tau_closed_form"]), abs=6e-5)
+        above = float(printed["speedup_reported"]) > most
+        assert above is (printed["within_bound"] == "NO")
+        assert above is ("at c = 0 and v = 1, its most" in found["note"])
+        beyond += [number] if CANNOT in found["note"] else []
+        rounding += [number] if "within rounding" in found["note"] else []
+        highest = tau(float(printed["alpha"]) + 0.005, int(printed["gamma"]))
+        assert (number in beyond) is (float(printed["speedup_reported"]) - 0.05 > highest)
+        assert found["speedup_formula"] == ""
+        assert "speedup_formula needs cost_ratio" in found["note"]
+    assert (beyond, rounding) == ([7, 10, 11], [4])
+
+
+def test_leviathan_table_3_is_alpha_alone(pairs):
+    for printed, found in pairs("leviathan2023_table3_alpha.csv"):
+        assert float(found["alpha"]) == float(printed["alpha"])
+        assert (found["alpha_kind"], found["tau"], found["tau_closed_form"]) == ("given", "", "")
+        assert found["note"].endswith("tau_closed_form needs gamma")
+
+
+def test_leviathan_table_5_exceeds_the_formula_at_every_gamma(pairs):
+    for printed, found in pairs("leviathan2023_table5_lenience.csv"):
+        alpha, cost = float(printed["alpha"]), float(printed["c"])
+        most = max(tau(alpha, gamma) / (gamma * cost + 1) for gamma in range(1, 100))
+        assert float(printed["improvement_reported"]) > most
+        assert f"above the formula's {most:.4g} at gamma" in found["note"]
+        assert CANNOT in found["note"]
+        assert "speedup_formula needs gamma" in found["note"]
+
+
+def test_chen_table_1_names_the_counters_that_it_does_not_print(pairs):
+    rows = pairs("chen2023_table1.csv")
+    for printed, found in rows:
+        plain, measured = float(printed["ms_per_token_ar"]), float(printed["ms_per_token_sps"])
+        assert float(found["speedup"]) == near(plain / measured)
+        assert float(found["cost_ratio"]) == near(float(printed["draft_ms_per_token"]) / plain)
+        empty = ("alpha", "tau", "tau_gap", "latency_formula_ms", "speedup_formula")
+        assert {found[name] for name in empty} == {""}
+        assert "alpha and tau need num_accepted and num_cycles (num_drafts)" in found["note"]
+        assert "latency_formula_ms needs t_verify_ms and tau" in found["note"]
+    wrong = ["speedup" in found["note"].split("needs tau")[-1] for _, found in rows]
+    assert wrong == [True, False, False]
+    assert "speedup 1.92 is printed, the latencies give 1.875" in rows[0][1]["note"]
+
+
+@pytest.mark.parametrize(
+    ("text", "alpha", "kind"),
+    [
+        ("gamma,num_drafts,num_accepted_tokens,pos_0,pos_1\n2,4,5,3,2\n", 5 / 7, "positions"),
+        ("gamma,num_drafts,num_accepted_tokens,pos_1\n2,4,5,3\n", 5 / 7, "positions"),
+        ("gamma,cycles,accepted_per_position\n2,4,3/2\n", 5 / 7, "positions"),
+        ("histogram\n1|1|2\n", 5 / 7, "positions"),
+        ("gamma,num_cycles,num_accepted,num_full_accept\n2,4,5,2\n", 5 / 7, "counts"),
+        ("num_tested,num_accepted\n7,5\n", 5 / 7, "counts"),
+        ("gamma,num_drafts,num_accepted\n1,4,3\n", 3 / 4, "counts"),
+        ("gamma,alpha,tau\n2,0.7,2.25\n", 0.7, "given"),
+        ("k,mean acceptance length\n2,2.25\n", inverse(2.25, 2), "inverted"),
+        ("gamma,acceptance_rate\n2,0.625\n", inverse(2.25, 2), "inverted"),
+        ("num_drafts;num_draft_tokens;draft_n_accepted\n4;8;5\n", inverse(2.25, 2), "inverted"),
+    ],
+)
+def test_alpha_by_the_best_ground_there_is(asked, text, alpha, kind):
+    row = asked(text)
+    assert row["alpha"] == near(alpha)
+    assert row["alpha_kind"] == kind
+
+
+def test_names_of_vllm_metrics(asked):
+    names = [f"vllm:spec_decode_num_{n}_total" for n in ("drafts", "draft_tokens")]
+    per = "vllm:spec_decode_num_accepted_tokens_per_pos_total{{position={}}}"
+    header = ",".join([*names, per.format(0), per.format(1)])
+    row = asked(f"# pasted\n\n{header}\n4,8,3,2\n")
+    assert (row["alpha"], row["gamma"], row["num_tested"]) == (5 / 7, 2, 7)
+    assert row["tau_gap_identity"] == pytest.approx(row["tau_gap"], abs=1e-15)
+
+
+def test_accepted_over_drafted_is_not_taken_for_alpha(asked):
+    row = asked("gamma,num_drafts,num_accepted,alpha\n4,100,160,0.4\n")
+    assert (row["alpha_kind"], row["alpha"]) == ("inverted", near(inverse(2.6, 4)))
+    assert "alpha 0.4 is accepted / drafted, which is not alpha" in row["note"]
+
+
+def test_varying_draft_lengths_leave_alpha_empty(asked):
+    row = asked("gamma,num_drafts,num_draft_tokens,num_accepted\n4,100,390,160\n")
+    assert (row["alpha"], row["tau"], row["tau_closed_form"]) == (None, 2.6, None)
+    assert "draft lengths vary" in row["note"]
+    assert "alpha needs num_tested" in row["note"]
+
+
+def test_flags_stand_in_where_a_row_has_none(asked):
+    row = asked("acceptance_length\n2.25\n", "-g", "2", "-c", "0.1", "-v", "1.1")
+    assert row["alpha"] == near(inverse(2.25, 2))
+    assert row["speedup_formula"] == near(2.25 / 1.3)
+    row = asked("gamma,acceptance_length\n3,2.25\n", "-g", "2")
+    assert row["gamma"] == 3
+
+
+def test_no_cycles_and_no_drafts_are_no_fault(asked):
+    row = asked("gamma,num_drafts,num_accepted\n2,0,0\n")
+    assert (row["alpha"], row["tau"], row["note"]) == (None, None, "no cycle was run")
+    row = asked("gamma,t_verify_ms,baseline_latency_ms,latency_ms,speedup\n0,14,14,14,1.0\n")
+    assert (row["tau"], row["latency_formula_ms"], row["note"]) == (1.0, 14.0, "")
+
+
+def test_the_table_groups_what_rows_lack(specbench):
+    code, out, err = specbench("--counters", str(PUBLISHED / "counter_fixtures.csv"))
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].split() == ["line", "row", "γ", "α", "from", "τ", "formula"]
+    assert lines[4].split() == ["4", "vllm_pr_48915", "3", "0.200", "positions", "1.23", "1.25"]
+    assert "lines 2, 7: alpha is inverted from tau" in out
+    code, out, err = specbench("--counters", str(PUBLISHED / "magicdec_tables.csv"))
+    assert "all rows: alpha is inverted from tau" in out
+    assert err == "note: columns not used: L_pred_ms, overhead_pct, alpha_inverted\n"
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_markdown_and_json_hold_the_same_rows(specbench):
+    path = str(PUBLISHED / "vllm_acceptance_baselines.csv")
+    rows = json.loads(specbench("--counters", path, "--format", "json")[1])
+    head, _, *body = specbench("--counters", path, "--format", "md")[1].splitlines()
+    assert head == f"| {' | '.join(rows[0])} |"
+    assert len(body) == len(rows) == 4
+    assert rows[0]["num_cycles"] is None
+
+
+REFUSED = [
+    ("", "is empty", ""),
+    ("gamma,tau\n", "has a header and no row", ""),
+    ("first,second\n1,2\n", "none of the columns is known: first, second", "line 1"),
+    ("gamma,num_acepted_tokens\n2,3\n", 'unknown column "num_acepted_tokens"', "line 1, column"),
+    ("gamma,tau,omega\n2,2,2\n", "tau and omega mean the same", "line 1, column omega"),
+    ("gamma,tau\n2,2.1\n2,two\n", '"two" is no number', "line 3, column tau"),
+    ("gamma,tau\n2,nan\n", '"nan" is no number', "line 2, column tau"),
+    ("gamma,tau\n2\n", "1 fields instead of 2", "line 2"),
+    ("gamma,tau\n2.5,2\n", '"2.5" is no whole number', "line 2, column gamma"),
+    ("gamma,tau\n2000,2\n", '"2000" is above 1024', "line 2, column gamma"),
+    ("gamma,tau\n2,0.9\n", '"0.9" is below 1', "line 2, column tau"),
+    ("gamma,tau\n2,3.6\n", "3.6 exceeds gamma + 1, 3", "line 2, column tau"),
+    ("num_drafts\n-5\n", '"-5" is below 0', "line 2, column num_drafts"),
+    ("alpha\n62\n", '"62" is not from 0 to 1', "line 2, column alpha"),
+    ("alpha\n62%\n", '"62%" is no number', "line 2, column alpha"),
+    ("tau,latency_ms\n2,0\n", '"0" is not above 0', "line 2, column latency_ms"),
+    ("draft_n,draft_n_accepted\n5,6\n", "draft_n_accepted 6 exceeds draft_n 5", "line 2, column"),
+    ("gamma,num_drafts,accepted\n2,4,9\n", "9 exceeds gamma × num_drafts, 8", "column accepted"),
+    ("cycles,pos_0,pos_1\n9,3,4\n", "4 cycles kept one draft more than 3 did", "column pos_1"),
+    ("gamma,pos_0,pos_1\n2,0.70,0.80\n", "0.8 follows 0.7", "line 2, column pos_1"),
+    ("gamma,pos_0,pos_2\n2,0.7,0.5\n", "a position is left out", "line 1"),
+    ("cycles,accepted,pos_0\n9,5,3\n", "positions add up to 3, accepted is 5", "column pos_0"),
+    ("cycles,histogram\n9,4|2\n", "the histogram gives num_cycles 6, the row says 9", "histogram"),
+    ('gamma,tau\n2,"2\n', "no CSV record", "line 2"),
+]
+
+
+@pytest.mark.parametrize(("text", "what", "where"), REFUSED)
+def test_refusals_name_file_line_and_column(specbench, tmp_path, text, what, where):
+    path = tmp_path / "counters.csv"
+    path.write_text(text, encoding="utf-8")
+    code, out, err = specbench("--counters", str(path))
+    assert (code, out) == (2, "")
+    lines = err.splitlines()
+    assert lines[0].startswith("error: ")
+    assert what in lines[0]
+    assert str(path) in err
+    assert where in err
+    assert lines[-1].startswith("  try    ")
+
+
+def test_files_that_cannot_be_read(specbench, tmp_path):
+    code, _, err = specbench("--counters", str(tmp_path / "absent.csv"))
+    assert (code, err.splitlines()[0]) == (2, f"error: no file {tmp_path / 'absent.csv'}")
+    assert specbench("--counters", str(tmp_path))[0] == 2
+    (tmp_path / "latin.csv").write_bytes(b"gamma,tau,note\n2,2,\xe9\n")
+    code, _, err = specbench("--counters", str(tmp_path / "latin.csv"))
+    assert (code, "latin.csv, line 2" in err) == (2, True)
+    code, _, err = specbench("--counters", "x.csv", "--alpha", "0.8")
+    assert "--alpha and --counters cannot be given together" in err
+    code, _, err = specbench("--counters", "x.csv", "-g", "1-4")
+    assert "--counters needs one --gamma, not 4" in err
+
+
+def test_stdin_and_nothing_heavy_is_imported():
+    code = (
+        "import sys; sys.argv = ['specbench', 'theory', '--counters', '-']\n"
+        "from specbench.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as stop: assert not stop.code\n"
+        "heavy = {'torch', 'transformers', 'pandas', 'matplotlib', 'scipy', 'datasets'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=b"gamma,num_drafts,num_accepted\n1,4,3\n",
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    lines = done.stdout.decode().splitlines()
+    assert lines[2].split() == ["2", "1", "0.750", "counts", "1.75", "1.75"]
+    assert lines[-1] == "[]"
+
+
+def test_examples():
+    found = doctest.testmod(counter_law)
+    assert found.failed == 0
+    assert found.attempted

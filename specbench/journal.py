@@ -59,7 +59,7 @@ class RunWriter:
         decode: Decode | None = None,
     ) -> RunWriter:
         """Start a result in a folder that is absent or empty."""
-        with _writing(folder, UsageError, "another --output-dir"):
+        with writing(folder, UsageError, "another --output-dir"):
             folder.mkdir(parents=True, exist_ok=True)
             if any(folder.iterdir()):
                 raise UsageError(
@@ -85,13 +85,13 @@ class RunWriter:
         so is what the end of the run had made of them.
         """
         run = load_run(folder)
-        refuse_other_run(run, _stored(manifest), prompt_hash)
+        refuse_other_run(run, stored(manifest), prompt_hash)
         lock = FolderLock(folder)
         kept = resumable(run)
-        with _writing(folder, UsageError):
+        with writing(folder, UsageError):
             drop_partial(run)
             (folder / "summary.csv").unlink(missing_ok=True)
-            files.replace(folder / "run.json", _pretty({**run.manifest, "state": "running"}))
+            files.replace(folder / "run.json", pretty({**run.manifest, "state": "running"}))
         writer = cls(folder, decode, lock)
         groups = (kept["cell"], kept["group"].astype(int), kept["repeat"].astype(int))
         writer._done = set(zip(*groups, strict=True))
@@ -135,16 +135,16 @@ class RunWriter:
         journal = self._journal(block_id)
         if not journal.exists():
             return
-        with _writing(self.folder):
+        with writing(self.folder):
             _compact(journal, journal.with_suffix(".parquet"))
             journal.unlink()
 
     def finish(self, updates: dict[str, object]) -> None:
         """Write `summary.csv`, then complete `run.json`."""
-        with _writing(self.folder):
+        with writing(self.folder):
             write_summary(self.folder)
-            self.manifest = {**self.manifest, **_stored(updates), "state": "finished"}
-            files.replace(self.folder / "run.json", _pretty(self.manifest))
+            self.manifest = {**self.manifest, **stored(updates), "state": "finished"}
+            files.replace(self.folder / "run.json", pretty(self.manifest))
         self.release()
 
     def release(self) -> None:
@@ -171,7 +171,7 @@ class RunWriter:
         """Append all parts, or none if the disk refuses one."""
         sizes = {path: path.stat().st_size if path.exists() else 0 for path in parts}
         try:
-            with _writing(self.folder):
+            with writing(self.folder):
                 for path, text in parts.items():
                     files.append(path, text)
         except RunError:
@@ -183,9 +183,9 @@ class RunWriter:
 
 def amend(folder: Path, updates: dict[str, object]) -> None:
     """Add to the manifest of a finished run what was made from its files."""
-    manifest = {**read_manifest(folder), **_stored(updates)}
-    with _writing(folder):
-        files.replace(folder / "run.json", _pretty(manifest))
+    manifest = {**read_manifest(folder), **stored(updates)}
+    with writing(folder):
+        files.replace(folder / "run.json", pretty(manifest))
 
 
 def block_name(block_id: str) -> str:
@@ -209,15 +209,15 @@ def _lay_out(
     files.append(folder / "generations.csv", files.csv_line(schema.GENERATIONS))
     start: dict[str, object] = {
         "run_id": folder.name,
-        **_stored(manifest),
+        **stored(manifest),
         "schema_version": schema.SCHEMA_VERSION,
         "prompts": {"hash": prompt_hash, "count": len(prompts)},
         "state": "running",
     }
-    files.replace(folder / "run.json", _pretty(start))
+    files.replace(folder / "run.json", pretty(start))
 
 
-def _stored(manifest: dict[str, object]) -> dict[str, object]:
+def stored(manifest: dict[str, object]) -> dict[str, object]:
     """The manifest as JSON gives it back, with home folders as ``~``."""
 
     def tilde(value: object) -> object:
@@ -233,12 +233,13 @@ def _stored(manifest: dict[str, object]) -> dict[str, object]:
     return stored
 
 
-def _pretty(manifest: dict[str, object]) -> str:
+def pretty(manifest: dict[str, object]) -> str:
+    """The text of a manifest's file."""
     return json.dumps(manifest, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
 
 
 @contextmanager
-def _writing(
+def writing(
     folder: Path,
     error: type[SpecbenchError] = RunError,
     hint: str = "make room, then the same command with --resume",

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from specbench.intervals import Interval, jackknife
 from specbench.replay import cycles_by_text, survival_from_start
 from specbench.scored_text import Ints, Texts, cluster_matrix
-from specbench.sums import Floats, ratio
+from specbench.sums import Columns, Floats
 
-THRESHOLDS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 @dataclass(frozen=True)
@@ -257,23 +257,6 @@ def all_policies(
     return (*found, hindsight(texts, times))
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """Seconds of the two sides, [K, 2]."""
-
-    seconds: Floats
-
-    @property
-    def clusters(self) -> int:
-        return len(self.seconds)
-
-    def total(self) -> _Pair:
-        return _Pair(self.seconds.sum(axis=0, keepdims=True))
-
-    def leave_one_out(self) -> _Pair:
-        return _Pair((1 - np.eye(self.clusters)) @ self.seconds)
-
-
 def gain(
     policy: Outcome,
     over: Outcome,
@@ -282,5 +265,5 @@ def gain(
 ) -> Interval:
     """How many times faster one policy is than another on the same texts (simulated), paired."""
     pair = np.column_stack([over.seconds(cycle_s), policy.seconds(cycle_s)])
-    sums = _Pair(cluster_matrix(clusters, len(pair)) @ pair)
-    return jackknife(lambda rows: ratio(rows.seconds[:, 0], rows.seconds[:, 1]), sums, log=True)
+    sums = Columns(cluster_matrix(clusters, len(pair)) @ pair)
+    return jackknife(Columns.ratio, sums, log=True)

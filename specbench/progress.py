@@ -127,8 +127,10 @@ class Progress:
             share = generations * len(block.cells) // cells
             self._drafts.setdefault(block.draft.label, _Draft()).total += share
         gammas = sorted({g for b in blocks for g in b.gammas if g})
-        span = f"γ {gammas[0]}-{gammas[-1]} and " if gammas else ""
-        self._log(f"run: {len(self._drafts)} drafts, {span}baseline, {generations} generations")
+        ends = dict.fromkeys((gammas[0], gammas[-1])) if gammas else ()
+        span = f"γ {'-'.join(map(str, ends))} and " if gammas else ""
+        drafts = "1 draft" if len(self._drafts) == 1 else f"{len(self._drafts)} drafts"
+        self._log(f"run: {drafts}, {span}baseline, {generations} generations")
         self._log(f"{folder}" + (f", {kept} generations kept" if kept else ""))
         self._started = self._last_line = time.monotonic()
         if self.live_view:

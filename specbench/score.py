@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from specbench.drafts.base import Draft
+from specbench.drafts.base import Along, Draft
 from specbench.lm import CausalLM
 from specbench.records import Cycle, Sampling
 from specbench.sampling import law, one_hot
@@ -41,6 +41,8 @@ class TextScores:
     """Of p, in nats."""
     keep: Floats
     """min(1, p/q) at the drafted token, where one was tested here; else NaN."""
+    confidence: Floats
+    """The draft's highest probability, of its logits themselves at temperature 0."""
 
     def __len__(self) -> int:
         return len(self.s)
@@ -63,15 +65,19 @@ def score_text(
     text: Sequence[int],
     tested: Ints,
     sampling: Sampling,
+    kept: KeptLogits | None = None,
 ) -> TextScores:
-    """Score one text; `tested` has the drafted token per position or -1. No draft: log p alone."""
+    """Score one text; `tested` has the drafted token per position or -1. No draft: log p alone.
+
+    `kept` has the target's logits of texts that were scored before, for the next draft.
+    """
     if not text:
-        none = np.empty(0)
-        return TextScores(none, none, none, none, none, none)
+        return TextScores(*[np.empty(0)] * 7)
     with torch.inference_mode():
         tokens = torch.tensor([[*prompt, *text]], device=target.device)
         start, end = len(prompt), len(prompt) + len(text)
-        laws = target_laws(target, tokens, start, end, sampling)
+        rows = (kept or KeptLogits(0)).along(target, tokens, start, end)
+        laws = ((at, _law(logits, sampling)) for at, logits in rows)
         if draft is None:
             parts = [_alone(p, tokens[0, a : a + len(p)]) for a, p in laws]
         else:
@@ -85,15 +91,38 @@ def score_text(
     return TextScores(*columns)
 
 
-def target_laws(
-    target: CausalLM, tokens: Tensor, start: int, end: int, sampling: Sampling
-) -> Iterator[tuple[int, Tensor]]:
-    """(position, laws (n, V)) of the target along a text, chunk by chunk."""
-    session = target.session(1, end)
-    for at, logits in session.along(tokens, start, end, CHUNK):
-        if not logits.amax(dim=-1).isfinite().all():
-            raise ValueError("logits not finite (W14)")
-        yield at, one_hot(logits) if sampling.greedy else law(logits, sampling)
+def _law(logits: Tensor, sampling: Sampling) -> Tensor:
+    """The target's law (n, V), refused where a logit is not finite."""
+    if not logits.amax(dim=-1).isfinite().all():
+        raise ValueError("logits not finite (W14)")
+    return one_hot(logits) if sampling.greedy else law(logits, sampling)
+
+
+class KeptLogits:
+    """A target's logits along texts, kept up to so many bytes, so that each is computed once."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._found: dict[tuple[int, ...], list[tuple[int, Tensor]]] = {}
+
+    def along(
+        self, target: CausalLM, tokens: Tensor, start: int, end: int
+    ) -> Iterator[tuple[int, Tensor]]:
+        """(position, logits (n, V)) of positions start … end − 1, chunk by chunk."""
+        key = tuple(tokens[0, :end].tolist())
+        if key in self._found:
+            yield from self._found[key]
+            return
+        entry = 8 if target.dtype == torch.float64 else 4
+        keep = (end - start) * target.vocab_size * entry <= self._room
+        chunks: list[tuple[int, Tensor]] = []
+        for at, logits in target.session(1, end).along(tokens, start, end, CHUNK):
+            if keep:
+                chunks.append((at, logits))
+            yield at, logits
+        if keep:
+            self._room -= sum(logits.nbytes for _, logits in chunks)
+            self._found[key] = chunks
 
 
 def _log(x: Tensor) -> Tensor:
@@ -103,11 +132,12 @@ def _log(x: Tensor) -> Tensor:
 def _alone(p: Tensor, ids: Tensor) -> Tensor:
     at = p.gather(1, ids.unsqueeze(-1)).squeeze(-1)
     none = torch.full_like(at, torch.nan)
-    return torch.stack([_log(at), none, none, none, _entropy(p), none])
+    return torch.stack([_log(at), none, none, none, _entropy(p), none, none])
 
 
-def _pair(p: Tensor, q: Tensor, ids: Tensor, drafted: Tensor) -> Tensor:
-    """Rows of `TextScores`, (6, n), from the laws (n, V) of both models at n positions."""
+def _pair(p: Tensor, found: Along, ids: Tensor, drafted: Tensor) -> Tensor:
+    """Rows of `TextScores`, (7, n), from the laws (n, V) of both models at n positions."""
+    q, confidence = found
     p_at = p.gather(1, ids.unsqueeze(-1)).squeeze(-1)
     q_at = q.gather(1, ids.unsqueeze(-1)).squeeze(-1)
     overlap = torch.minimum(p, q).sum(dim=-1).clamp(max=1.0)
@@ -115,7 +145,7 @@ def _pair(p: Tensor, q: Tensor, ids: Tensor, drafted: Tensor) -> Tensor:
     at = drafted.clamp(min=0).unsqueeze(-1)
     ratio = p.gather(1, at).squeeze(-1) / q.gather(1, at).squeeze(-1)
     keep = torch.where(drafted >= 0, ratio.clamp(max=1.0), torch.nan)
-    return torch.stack([_log(p_at), _log(q_at), overlap, share, _entropy(p), keep])
+    return torch.stack([_log(p_at), _log(q_at), overlap, share, _entropy(p), keep, confidence])
 
 
 def _entropy(p: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from specbench.checked import parquet
 if TYPE_CHECKING:
     import pandas as pd
 
-NUMBERS: Final = ("log_p", "log_q", "overlap", "s", "entropy", "keep")
+NUMBERS: Final = ("log_p", "log_q", "overlap", "s", "entropy", "keep", "confidence")
 COLUMNS: Final = ("prompt_id", "repeat", "position", "token_id", "delivered", "tested", *NUMBERS)
 """`position` counts from 0; `tested`: a draft was tested here, and `keep` is its keep probability.
 """
@@ -63,7 +64,9 @@ def read_scores(folder: Path, cell: str) -> pd.DataFrame | None:
     if not path.is_file():
         return None
     with parquet(path):
-        return pd.read_parquet(path)[list(COLUMNS)]
+        found = pd.read_parquet(path)
+        # Scores from before there was a confidence are read as having none.
+        return found.assign(confidence=found.get("confidence", math.nan))[list(COLUMNS)]
 
 
 def _layout() -> Any:

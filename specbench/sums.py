@@ -85,6 +85,30 @@ def ratio(part: Floats, whole: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
+class Columns:
+    """Any sums, one row a cluster, [K, columns]."""
+
+    rows: Floats
+
+    @property
+    def clusters(self) -> int:
+        """Number of rows."""
+        return len(self.rows)
+
+    def total(self) -> Columns:
+        """One row: the sum over all clusters."""
+        return Columns(self.rows.sum(axis=0, keepdims=True))
+
+    def leave_one_out(self) -> Columns:
+        """Row i: the sum over all clusters but i."""
+        return Columns(_without_each(self.rows))
+
+    def ratio(self, part: int = 0, whole: int = 1) -> Floats:
+        """One column over another, NaN where that is zero."""
+        return ratio(self.rows[:, part], self.rows[:, whole])
+
+
+@dataclass(frozen=True)
 class Paired:
     """A cell and its baseline over the same clusters, row by row."""
 

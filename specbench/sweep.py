@@ -123,9 +123,14 @@ def open_writer(ready: Ready, where: Destination) -> RunWriter:
         folder = where.folder or find_unfinished(root, manifest["recipe"])
         if folder is not None and (folder / "run.json").exists():
             return RunWriter.resume(folder, manifest, key, decode=ready.engine.text)
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    folder = where.folder or _free(root / f"{stamp}-{ready.engine.device.type}")
+    folder = where.folder or fresh_folder(ready, where.root)
     return RunWriter.create(folder, manifest, ready.prompts, key, decode=ready.engine.text)
+
+
+def fresh_folder(ready: Ready, root: Path) -> Path:
+    """A result folder that is not there yet, named by recipe, time and device."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    return _free(root / _safe(ready.recipe.name) / f"{stamp}-{ready.engine.device.type}")
 
 
 def _free(folder: Path) -> Path:

@@ -40,12 +40,12 @@ def report_lines(advice: Advice, width: int, signs: Signs, *, all_cells: bool) -
         _verdicts(advice, width, signs),
         paths(advice.view.run.folder, width),
     ]
-    return _apart(sections)
+    return apart(sections)
 
 
 def chart_lines(advice: Advice, width: int, signs: Signs) -> list[Line]:
     """The charts alone, one per setting."""
-    return _apart(_titled_chart(advice, f, width, signs) for f in advice.findings)
+    return apart(_titled_chart(advice, f, width, signs) for f in advice.findings)
 
 
 def quiet_lines(advice: Advice, signs: Signs) -> list[Line]:
@@ -80,7 +80,7 @@ def console_for(stream: TextIO, *, no_color: bool = False, width: int | None = N
     )
 
 
-def _apart(sections: Iterator[list[Line]] | list[list[Line]]) -> list[Line]:
+def apart(sections: Iterator[list[Line]] | list[list[Line]]) -> list[Line]:
     """Sections with an empty line between them."""
     lines: list[Line] = []
     for section in sections:
@@ -89,7 +89,7 @@ def _apart(sections: Iterator[list[Line]] | list[list[Line]]) -> list[Line]:
     return lines
 
 
-def _laid(table: Table, width: int, signs: Signs) -> list[Line]:
+def laid(table: Table, width: int, signs: Signs) -> list[Line]:
     """A table in the form that this width allows."""
     table, dots = spelled(table, signs), signs("…")
     fit = fitted(table, width, dots)
@@ -106,7 +106,7 @@ def _wrapped_lines(lines: list[Line], width: int) -> list[Line]:
         if cell_len(text) <= width:
             out.append(line)
             continue
-        out += [[(part, line[-1][1])] for part in _wrap(text, width, "", "  ")]
+        out += [[(part, line[-1][1])] for part in wrapped(text, width, "", "  ")]
     return out
 
 
@@ -114,7 +114,7 @@ def _drafts(advice: Advice, width: int, signs: Signs) -> list[Line]:
     """The table of drafts, where there are several."""
     if len(advice.view.drafts) < 2:
         return []
-    return _laid(drafts_table(advice.view, advice.findings), width, signs)
+    return laid(drafts_table(advice.view, advice.findings), width, signs)
 
 
 def _setting(
@@ -128,15 +128,15 @@ def _setting(
     sections = [_block(advice, first, width, signs)]
     sections.append(_chart(finding, width, signs))
     sections += [_block(advice, one, width, signs) for one in others]
-    return _apart(sections)
+    return apart(sections)
 
 
 def _block(advice: Advice, one: DraftFinding, width: int, signs: Signs) -> list[Line]:
     names, constants = heading(advice.view, one.block)
     lines = _wrapped_lines([[(signs(text), style) for text, style in names]], width)
-    lines += [[(part, "dim")] for part in _wrap(signs(constants), width)]
-    lines += [[], *_laid(block_table(one, width), width, signs)]
-    said = [line for part in legend(one, width) for line in _wrap(signs(part), width)]
+    lines += [[(part, "dim")] for part in wrapped(signs(constants), width)]
+    lines += [[], *laid(block_table(one, width), width, signs)]
+    said = [line for part in legend(one, width) for line in wrapped(signs(part), width)]
     return lines + [[(part, "dim")] for part in flowed(said, width)]
 
 
@@ -159,19 +159,20 @@ def _verdicts(advice: Advice, width: int, signs: Signs) -> list[Line]:
     for finding in advice.findings:
         title = advice.view.title(finding.setting)
         head: Line = [("Verdict", "bold"), (signs(f", {title}") if title else "", "")]
-        body = _paragraphs(advice.sentences(finding.setting), width, signs)
+        body = told(advice.sentences(finding.setting), width, signs)
         sections.append([head, *body] if body else [])
-    return _apart(sections)
+    return apart(sections)
 
 
-def _paragraphs(paragraphs: list[Paragraph], width: int, signs: Signs) -> list[Line]:
+def told(paragraphs: list[Paragraph], width: int, signs: Signs) -> list[Line]:
+    """Paragraphs as lines, the first one bold."""
     lines: list[Line] = []
     for place, paragraph in enumerate(paragraphs):
         tone = TONES[paragraph.tone]
         style = f"bold {tone}".strip() if place == 0 else tone
         lines += _led(signs(paragraph.lead), signs(paragraph.tail), style, width)
         for sentence in paragraph.follow:
-            lines += [[(part, "")] for part in _wrap(signs(sentence), width, "  ", "  ")]
+            lines += [[(part, "")] for part in wrapped(signs(sentence), width, "  ", "  ")]
     return lines
 
 
@@ -179,14 +180,14 @@ def _led(lead: str, tail: str, style: str, width: int) -> list[Line]:
     """A sentence in its style, and what goes on behind it in none, wrapped as one."""
     lines: list[Line] = []
     left = len(lead)
-    for part in _wrap(f"{lead} {tail}".rstrip(), width, "  ", "  "):
+    for part in wrapped(f"{lead} {tail}".rstrip(), width, "  ", "  "):
         text = part[2:]
         lines.append([("  ", ""), (text[:left], style), (text[left:], "")])
         left = max(left - len(text) - 1, 0)
     return lines
 
 
-def _wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
+def wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
     """Lines of text, broken between words but not inside an interval or before a unit."""
     size = max(min(width, READABLE), 20)
     kept = _TOGETHER.sub(_KEPT, text)
@@ -200,9 +201,9 @@ def _unfinished(advice: Advice, width: int, signs: Signs) -> list[Line]:
     said = state_line(advice.view)
     if not said:
         return []
-    lines: list[Line] = [[(part, "yellow")] for part in _wrap(signs(said), width)]
+    lines: list[Line] = [[(part, "yellow")] for part in wrapped(signs(said), width)]
     for text in missing(advice.view):
-        lines += [[(part, "")] for part in _wrap(signs(text), width, "  ", "  ")]
+        lines += [[(part, "")] for part in wrapped(signs(text), width, "  ", "  ")]
     return lines
 
 

@@ -26,6 +26,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
             """
             records kinds cycle_law inverse_law run_law speed_law theory trace gamma sums
             stats intervals scored_text replay iid_counts iid decompose latency_parts policies
+            predict ranking
             """
         ),
         {"numpy"},
@@ -35,7 +36,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
             """
             recipe_values recipe_faults recipe_specs recipe recipe_load prompt_files
             prompt_rows prompt_hub prompts files lock schema checked rows results cells
-            score_files scored_cells recovery summary journal
+            score_files scored_cells recovery summary journal rank_files rank_read
             """
         ),
         {"numpy", "pydantic", "pydantic_core", "yaml"},
@@ -60,7 +61,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
         words(
             """
             engines.base engines.rows engines.selftest engines.loop engines.torch_engine
-            engines
+            engines.probe engines
             """
         ),
         {"torch"},
@@ -68,7 +69,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
     (
         words(
             """
-            interrupt preflight manifest progress score scoring sweep doctor pair_check
+            interrupt preflight manifest progress score scoring sweep rank doctor pair_check
             """
         ),
         {"numpy", "torch", "transformers", "psutil", "rich"},

@@ -10,6 +10,7 @@ import typer
 from specbench.cli.doctor import doctor
 from specbench.cli.ls import ls
 from specbench.cli.pipe import quiet_end
+from specbench.cli.rank import rank
 from specbench.cli.report import report
 from specbench.cli.run import run
 from specbench.cli.theory import theory
@@ -44,7 +45,7 @@ def _root(
     """Benchmark draft/target pairs for speculative decoding."""
 
 
-for _command in (run, quiet_end(report), quiet_end(theory), quiet_end(ls), validate, doctor):
+for _command in (run, rank, quiet_end(report), quiet_end(theory), quiet_end(ls), validate, doctor):
     app.command()(_command)
 
 

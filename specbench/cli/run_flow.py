@@ -37,7 +37,7 @@ def run_flow(flags: dict[str, Any]) -> int:
     """Measure, report and return the exit code."""
     recipe = recipe_of(flags)
     _check_csv(flags["csv"])
-    _check_folder(flags["output_dir"], resume=bool(flags["resume"]))
+    check_folder(flags["output_dir"], resume=bool(flags["resume"]))
     from specbench.preflight import get_ready
     from specbench.progress import Progress
     from specbench.sweep import Destination, run_sweep
@@ -70,7 +70,7 @@ def _check_csv(path: Path | None) -> None:
         raise UsageError(f"--csv {path}: the folder {folder} {what}", hint=f"mkdir -p {folder}")
 
 
-def _check_folder(folder: Path | None, *, resume: bool) -> None:
+def check_folder(folder: Path | None, *, resume: bool = False) -> None:
     """Refuse a folder that holds something, or that cannot be made, before models are read."""
     if folder is None or (resume and (folder / "run.json").is_file()):
         return

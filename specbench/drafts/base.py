@@ -26,6 +26,11 @@ class Proposal:
     """How many of a row's tokens are real; None means all."""
 
 
+Along = tuple[Tensor, Tensor]
+"""Laws q (n, V) at n positions of a text, and the draft's confidence (n,) at each: its highest
+probability, at temperature 0 that of its logits as they are."""
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """What a draft may use: the target it drafts for, and how models are loaded."""
@@ -63,8 +68,8 @@ class Draft(Protocol):
 
     def along(
         self, tokens: Tensor, start: int, end: int, sampling: Sampling, chunk: int
-    ) -> Iterator[Tensor]:
-        """Laws q (n, V) at positions start … end − 1 of one text (1, ≥ end), chunk by chunk."""
+    ) -> Iterator[Along]:
+        """Laws at positions start … end − 1 of one text (1, ≥ end), chunk by chunk."""
 
     def problem(self) -> str | None:
         """Why what was just generated does not count, if so; read after a generation."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from specbench import loading
-from specbench.drafts.base import Context, Proposal
+from specbench.drafts.base import Along, Context, Proposal
 from specbench.drafts.pairing import check_vocabularies
 from specbench.errors import PairRefused, UsageError
 from specbench.lm import CausalLM, Session
@@ -86,15 +86,17 @@ class HfDraft:
 
     def along(
         self, tokens: Tensor, start: int, end: int, sampling: Sampling, chunk: int
-    ) -> Iterator[Tensor]:
+    ) -> Iterator[Along]:
         """One teacher-forced forward of the draft; all zeros once an id is above its table."""
         session = self.lm.session(1, end)
         session.limit_ids = self.vocab_size < self._target_vocab
         known = (tokens[0, :end] < self.vocab_size).cumprod(dim=0)
         for at, logits in session.along(tokens, start, end, chunk):
             q = self._law_of(logits[:, : self._target_vocab], sampling)
+            sure = logits.softmax(dim=-1) if sampling.greedy else q
             q = pad(q, (0, self._target_vocab - q.shape[-1]))
-            yield q * known[at - 1 : at - 1 + len(q)].unsqueeze(-1)
+            there = known[at - 1 : at - 1 + len(q)]
+            yield q * there.unsqueeze(-1), sure.amax(dim=-1).double() * there
 
     def _law_of(self, logits: Tensor, sampling: Sampling) -> Tensor:
         """The law that the draft would draw from, given its logits (n, V)."""

@@ -39,6 +39,13 @@ class Job:
     uniforms: Tensor
     """(rows, cycles, 2γ + 1) on the device: γ for drafting, γ for keeping, one for the token after.
     """
+    schedule: tuple[int, ...] | None = None
+    """γ cycle by cycle, none above `gamma`, to time shapes; the batch ends with it. None: γ always.
+    """
+
+    def wanted(self, cycle: int) -> int:
+        """Tokens to draft in a cycle."""
+        return self.gamma if self.schedule is None else self.schedule[cycle]
 
     @property
     def capacity(self) -> int:
@@ -87,8 +94,9 @@ class _Batch:
         if self.draft is not None:
             self.draft.start(self.state, self.job.sampling, self.job.capacity)
         cpu = time.process_time()
+        last = None if self.job.schedule is None else len(self.job.schedule)
         cycle = 0
-        while self.live:
+        while self.live and cycle != last:
             self._cycle(cycle)
             cycle += 1
         self.clock.mark()
@@ -98,7 +106,8 @@ class _Batch:
         self.live_counts.append(len(self.live))
         uniforms = self.uniforms[:, index]
         self.clock.mark()
-        gammas = [row.gamma(self.job.gamma) for row in self.live]
+        wanted = self.job.wanted(index)
+        gammas = [row.gamma(wanted) for row in self.live]
         proposal, counts = self._propose(gammas, uniforms)
         self.clock.mark()
         width = proposal.tokens.shape[1] + 1
@@ -111,7 +120,7 @@ class _Batch:
         )
         self.clock.mark()
         decision = self._decide(logits, proposal, uniforms, counts)
-        self._settle(proposal, counts, decision)
+        self._settle(wanted, proposal, counts, decision)
 
     def _propose(
         self, gammas: list[int], uniforms: Tensor
@@ -150,7 +159,11 @@ class _Batch:
         )
 
     def _settle(
-        self, proposal: Proposal, counts: tuple[int, ...] | None, decision: Decision
+        self,
+        wanted: int,
+        proposal: Proposal,
+        counts: tuple[int, ...] | None,
+        decision: Decision,
     ) -> None:
         """The one read of the cycle, and the bookkeeping that follows from it."""
         packed = torch.cat(
@@ -169,7 +182,7 @@ class _Batch:
             if bad:
                 raise CellFailed("logits not finite (W14)")
             real = drafted if counts is None else drafted[: counts[i]]
-            row.settle(self.job.gamma, real, accepted, following)
+            row.settle(wanted, real, accepted, following)
             kept.append(accepted)
         self.state.advance(kept, decision.num_accepted, decision.next_token)
         if self.draft is not None:

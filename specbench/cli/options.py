@@ -1,0 +1,164 @@
+"""The options that `run` and `rank` share, each declared once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specbench.cli.choices import Format
+
+WHAT, WHERE, HOW, SHOW = "What is measured", "Results", "How it is measured", "Output"
+
+Recipe = Annotated[str | None, typer.Argument(help="A recipe: a .yaml file or a shipped name.")]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        "-t",
+        help="Hub id, folder, .gguf file or embedded; name=REF sets the label.",
+        rich_help_panel=WHAT,
+    ),
+]
+Draft = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--draft",
+        "-d",
+        help="[label=]kind[:ref][,key=value…]; repeatable. A bare ref is hf.",
+        rich_help_panel=WHAT,
+    ),
+]
+Gamma = Annotated[
+    str | None,
+    typer.Option(
+        "--gamma",
+        "-g",
+        "--num-speculative-tokens",
+        help="1,3,5 or 1-8 or 1-8+2 or 1-16*2; 0 is always measured.",
+        rich_help_panel=WHAT,
+    ),
+]
+Dataset = Annotated[
+    str | None,
+    typer.Option(
+        help="Name, file (.jsonl .json .csv .parquet .txt) or hf:owner/name:split:column.",
+        rich_help_panel=WHAT,
+    ),
+]
+Category = Annotated[
+    list[str] | None,
+    typer.Option(help="Only prompts of this category; repeatable.", rich_help_panel=WHAT),
+]
+NumPrompts = Annotated[
+    str | None,
+    typer.Option("--num-prompts", "-n", help="The first N prompts.", rich_help_panel=WHAT),
+]
+MinTokens = Annotated[
+    str | None, typer.Option(help="Only prompts this long.", rich_help_panel=WHAT)
+]
+MaxTokens = Annotated[
+    str | None, typer.Option(help="Only prompts this short.", rich_help_panel=WHAT)
+]
+RawPrompt = Annotated[
+    bool | None,
+    typer.Option("--raw-prompt", help="No chat template.", rich_help_panel=WHAT),
+]
+MaxNewTokens = Annotated[str | None, typer.Option(help="Tokens per prompt.", rich_help_panel=WHAT)]
+Temperature = Annotated[
+    str | None,
+    typer.Option(help="0 is greedy; a list such as 0,1.", rich_help_panel=WHAT),
+]
+TopK = Annotated[str | None, typer.Option(help="0 is off; a list.", rich_help_panel=WHAT)]
+TopP = Annotated[str | None, typer.Option(help="1 is off; a list.", rich_help_panel=WHAT)]
+BatchSize = Annotated[str | None, typer.Option(help="A list such as 1,4.", rich_help_panel=WHAT)]
+ContextLength = Annotated[
+    str | None, typer.Option(hidden=True, help="Not there yet: refused.", rich_help_panel=WHAT)
+]
+IgnoreEos = Annotated[
+    bool | None,
+    typer.Option("--ignore-eos", help="Go on after an EOS.", rich_help_panel=WHAT),
+]
+Repeats = Annotated[
+    str | None, typer.Option(help="Times each prompt is measured.", rich_help_panel=HOW)
+]
+Warmup = Annotated[str | None, typer.Option(help="Warm-up rounds per shape.", rich_help_panel=HOW)]
+Seed = Annotated[
+    str | None, typer.Option(help="Seed of all draws and orders.", rich_help_panel=HOW)
+]
+Dtype = Annotated[
+    str | None,
+    typer.Option(
+        help="float32, bfloat16, float16 or float64; the checkpoint's, float32 on the CPU.",
+        rich_help_panel=HOW,
+    ),
+]
+DraftDtype = Annotated[
+    str | None, typer.Option(help="The drafts' dtype, if another.", rich_help_panel=HOW)
+]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", rich_help_panel=HOW)]
+Threads = Annotated[
+    str | None, typer.Option(help="CPU threads; all physical cores.", rich_help_panel=HOW)
+]
+Forward = Annotated[str | None, typer.Option(help="Forward mode: eager.", rich_help_panel=HOW)]
+Engine = Annotated[str | None, typer.Option(help="Engine: torch.", rich_help_panel=HOW)]
+Margin = Annotated[
+    str | None,
+    typer.Option(help="What counts as a difference, 0.03 is 3 %.", rich_help_panel=HOW),
+]
+TrustRemoteCode = Annotated[
+    bool | None,
+    typer.Option(
+        "--trust-remote-code", help="Run code of a model's repository.", rich_help_panel=HOW
+    ),
+]
+KeepGoing = Annotated[
+    bool,
+    typer.Option("--keep-going", help="Drop an unusable draft.", rich_help_panel=HOW),
+]
+OutputDir = Annotated[
+    Path | None,
+    typer.Option("--output-dir", "-o", help="The result folder.", rich_help_panel=WHERE),
+]
+Csv = Annotated[
+    Path | None,
+    typer.Option(help="A copy of summary.csv at a stable path.", rich_help_panel=WHERE),
+]
+Resume = Annotated[
+    bool | None,
+    typer.Option(
+        "--resume/--no-resume",
+        help="Go on with the newest unfinished run of this recipe, or with --output-dir.",
+        rich_help_panel=WHERE,
+    ),
+]
+OutputFormat = Annotated[
+    Format, typer.Option("--format", help="What stdout gets.", rich_help_panel=SHOW)
+]
+ShowCycles = Annotated[
+    int,
+    typer.Option(min=0, help="Show the first N cycles of a cell.", rich_help_panel=SHOW),
+]
+AllCells = Annotated[
+    bool,
+    typer.Option("--all", help="Every draft's table.", rich_help_panel=SHOW),
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="The verdict alone.", rich_help_panel=SHOW)
+]
+NoColor = Annotated[bool, typer.Option("--no-color", help="Also NO_COLOR=1.", rich_help_panel=SHOW)]
+
+Validate = Annotated[
+    int,
+    typer.Option(
+        min=0, metavar="K", help="Run the K best cells of each setting too.", rich_help_panel=HOW
+    ),
+]
+Texts = Annotated[
+    Path | None,
+    typer.Option(
+        help="Take the target's texts from this result instead of writing them.",
+        rich_help_panel=WHAT,
+    ),
+]

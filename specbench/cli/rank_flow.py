@@ -1,0 +1,48 @@
+"""From the flags of `rank` to a prediction and its report."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from specbench.cli.run_flow import check_folder, recipe_of
+
+
+def rank_flow(flags: dict[str, Any]) -> int:
+    """Predict, check by running if asked, report, and return the exit code."""
+    recipe = recipe_of(flags)
+    check_folder(flags["output_dir"])
+    from specbench.preflight import get_ready
+    from specbench.progress import Progress
+    from specbench.rank import check_by_running, run_rank
+    from specbench.rank_files import write_table
+    from specbench.rank_read import load_ranking, table_of
+    from specbench.sweep import fresh_folder
+
+    progress = Progress(quiet=flags["quiet"], no_color=flags["no_color"])
+    for note in recipe.notes:
+        progress.say(f"note: {note}")
+    ready = get_ready(recipe, keep_going=flags["keep_going"], say=progress.say)
+    progress.opening(ready)
+    folder = flags["output_dir"] or fresh_folder(ready, Path("results"))
+    found = run_rank(ready, folder, tuple(sys.argv[1:]), flags["texts"], progress.say)
+    failed = bool(found.dropped or ready.refused)
+    if flags["validate"]:
+        outcome = check_by_running(ready, found.ranking, flags["validate"], progress)
+        failed = failed or outcome.stopped or bool(outcome.bad_cells)
+        write_table(folder, table_of(load_ranking(folder)))
+    _report(folder, flags)
+    return 1 if failed else 0
+
+
+def _report(folder: Path, flags: dict[str, Any]) -> None:
+    from specbench.rank_report import FORMATS, rank_rows, report_rank
+
+    output = flags["output_format"].value
+    with nullcontext(None) if output not in FORMATS else StringIO() as aside:
+        report_rank(folder, quiet=flags["quiet"], no_color=flags["no_color"], stream=aside)
+    if output in FORMATS:
+        sys.stdout.write(rank_rows([folder], output))

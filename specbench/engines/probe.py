@@ -1,0 +1,91 @@
+"""Time the cycles of every γ in a few places of given texts, in the loop that a run measures with.
+
+Plain steps and every γ follow each other in one batch, so that a slow drift of the machine meets
+all alike. A cycle's time hardly depends on what is kept in it, so one cycle of each γ per place is
+enough, where a run would decode the whole text at each γ.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specbench.engines.loop import Job, decode
+from specbench.engines.rows import Limits
+from specbench.engines.torch_engine import TorchEngine
+from specbench.records import Sampling
+from specbench.sampling import uniforms
+
+PLAIN_STEPS = 3
+"""Plain steps timed per place; the first of a batch is left out beside them."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds of one cycle of a batch."""
+
+    gamma: int
+    draft_s: float
+    verify_s: float
+    other_s: float
+
+
+def schedule_of(gammas: Sequence[int], key: str) -> tuple[int, ...]:
+    """Plain steps, a cycle to warm up, then each γ once in an order drawn from the key."""
+    order = list(gammas)
+    random.Random(key).shuffle(order)
+    return (0,) * (1 + PLAIN_STEPS) + (order[-1], *order)
+
+
+def room_for(gammas: Sequence[int]) -> int:
+    """Tokens that the timed cycles may emit behind a context."""
+    return sum(gamma + 1 for gamma in schedule_of(gammas, "")) + max(gammas) + 1
+
+
+def time_cycles(
+    engine: TorchEngine,
+    contexts: Sequence[Sequence[int]],
+    gammas: Sequence[int],
+    sampling: Sampling,
+    key: str,
+) -> list[StepTime]:
+    """Cycle times of the open draft behind one batch of contexts.
+
+    Parameters
+    ----------
+    contexts
+        Token ids of each row, at least one; the rows are decoded together.
+    gammas
+        Draft lengths above 0, each timed once.
+    key
+        Seeds the order of the γ and the draws.
+
+    Returns
+    -------
+        Plain steps (γ = 0) and one cycle of each γ. Cycles that a context limit shortened are left
+        out. An EOS does not end anything here: a time does not depend on it.
+    """
+    schedule = schedule_of(gammas, key)
+    longest = max(gammas)
+    limits = Limits(
+        sum(gamma + 1 for gamma in schedule),
+        engine.context,
+        frozenset(),
+        engine.draft.vocab_size if engine.draft else None,
+    )
+    shape = (len(contexts), len(schedule), 2 * longest + 1)
+    draws = uniforms(engine.settings.seed, key, 0, "probe", shape).to(engine.device)
+    job = Job(contexts, longest, sampling, limits, draws, schedule)
+    return _timed(job, engine)
+
+
+def _timed(job: Job, engine: TorchEngine) -> list[StepTime]:
+    assert job.schedule is not None
+    rows = decode(job, engine.target, engine.draft)
+    skipped = {0, 1 + PLAIN_STEPS}
+    return [
+        StepTime(wanted, cycle.draft_s, cycle.verify_s, cycle.other_s)
+        for place, (wanted, cycle) in enumerate(zip(job.schedule, rows[0].cycles, strict=False))
+        if place not in skipped and cycle.gamma == wanted
+    ]

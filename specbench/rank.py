@@ -1,0 +1,289 @@
+"""Predict the whole γ curve of every draft: one text, one scoring pass per draft, timed cycles.
+
+The target writes one text per prompt and law, batched, since its draws do not depend on the batch.
+Every draft is scored along it, and its cycles are timed in a few places of it at each γ.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from specbench import files
+from specbench.drafts.base import Draft
+from specbench.engines.probe import room_for, time_cycles
+from specbench.engines.torch_engine import TorchEngine
+from specbench.errors import PairRefused, RunError, UsageError
+from specbench.kinds import KINDS
+from specbench.manifest import manifest_of, models_of, now
+from specbench.preflight import Ready, draft_ref
+from specbench.prompts import set_hash
+from specbench.rank_files import RankWriter, Step
+from specbench.rank_read import load_ranking, table_of
+from specbench.ranking import Ranking
+from specbench.recipe import Block, Recipe, laws
+from specbench.recipe_specs import DraftSpec
+from specbench.records import Cell, Generation, Sampling
+from specbench.results import read_manifest
+from specbench.score import KeptLogits, score_text
+from specbench.score_files import NUMBERS, ScoredGeneration, write_scores
+from specbench.sweep import Destination, Outcome, Watcher, run_sweep
+
+PLACES = 8
+"""Places in which every γ is timed once."""
+TEXT_BATCH = 16
+"""Texts that are written together at most."""
+LOGITS_ROOM = 2**30
+"""Bytes of the target's logits that are kept for the next draft; beyond it they are made anew."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Predicted:
+    """How a prediction ended."""
+
+    ranking: Ranking
+    seconds: dict[str, float]
+    dropped: dict[str, str] = field(default_factory=dict)
+    """Drafts that could not be scored or timed, with the reason."""
+
+
+def run_rank(
+    ready: Ready, folder: Path, command: Sequence[str], texts: Path | None, say: Say
+) -> Predicted:
+    """Write texts, scores and times into a folder, and read the answer from it."""
+    gammas = tuple(g for g in ready.recipe.gamma if g)
+    if not gammas:
+        raise UsageError("--gamma 0: there is no γ to rank", hint="--gamma 1-8")
+    manifest = manifest_of(ready, command)
+    writer = RankWriter(folder, manifest, ready.prompts, set_hash(ready.prompts))
+    work = _Work(ready, writer, gammas, say)
+    work.write_texts(texts)
+    for spec in ready.recipe.drafts:
+        if spec.label in ready.drafts:
+            work.draft(spec)
+    simulated = {s.label for s in ready.recipe.drafts if KINDS[s.kind].simulated_time}
+    if {*work.dropped, *simulated} >= set(ready.drafts):
+        reasons = "; ".join(f"{label}: {reason}" for label, reason in work.dropped.items())
+        where = reasons or "their times are simulated"
+        raise RunError("no draft could be scored and timed", where=where, hint="specbench run")
+    ranking = load_ranking(folder)
+    updates = {"ended": now(), "models": models_of(ready), "seconds": work.seconds}
+    writer.finish(table_of(ranking), {**updates, "dropped": work.dropped})
+    return Predicted(ranking, work.seconds, work.dropped)
+
+
+def check_by_running(ready: Ready, ranking: Ranking, cells: int, watcher: Watcher) -> Outcome:
+    """Run the best cells of every setting for real, into `validate/` of the prediction's folder."""
+    recipe = ready.recipe
+    measure = recipe.measure.model_copy(update={"score": False})
+    blocks = tuple(_blocks(ready, ranking, cells))
+    asked = dataclasses.replace(
+        ready, recipe=recipe.model_copy(update={"measure": measure}), blocks=blocks
+    )
+    return run_sweep(asked, Destination(ranking.folder / "validate"), watcher)
+
+
+def _blocks(ready: Ready, ranking: Ranking, cells: int) -> Iterator[Block]:
+    """The best cells by predicted speedup, gathered by draft."""
+    specs = {spec.label: spec for spec in ready.recipe.drafts}
+    for board in ranking.boards:
+        found = [
+            (-timed.forecast.log_speedup(at).value, one.draft, gamma)
+            for one in board.entries
+            if (timed := one.timed)
+            for at, gamma in enumerate(timed.forecast.gammas)
+        ]
+        best = sorted(found)[:cells]
+        for draft in dict.fromkeys(draft for _, draft, _ in best):
+            gammas = sorted(gamma for _, label, gamma in best if label == draft)
+            yield Block(specs[draft], board.sampling, board.batch_size, None, (0, *gammas))
+
+
+class _Work:
+    """The steps of one prediction, each timed."""
+
+    def __init__(self, ready: Ready, writer: RankWriter, gammas: tuple[int, ...], say: Say) -> None:
+        self.engine: TorchEngine = ready.engine
+        self.ready = ready
+        self.writer = writer
+        self.gammas = gammas
+        self.say = say
+        self.laws = laws(ready.recipe.sampling)
+        self.texts: dict[Sampling, list[Generation]] = {}
+        self.kept = KeptLogits(LOGITS_ROOM)
+        self.seconds = {"texts": 0.0, "scores": 0.0, "steps": 0.0}
+        self.dropped: dict[str, str] = {}
+
+    def write_texts(self, given: Path | None) -> None:
+        """The target's text of every prompt under every law, made or read."""
+        start = time.perf_counter()
+        for law in self.laws:
+            found = self._made(law) if given is None else read_texts(given, self.ready, law)
+            failed = [one for one in found if one.status != "ok" or not one.token_ids]
+            for one in failed:
+                self.say(f"note: {one.prompt_id} is left out: {one.reason or 'no text'}")
+            self.texts[law] = [one for one in found if one not in failed]
+            if not self.texts[law]:
+                reason = failed[0].reason if failed else "no prompt"
+                raise RunError("the target wrote no text", where=reason, hint="other prompts")
+            pairs = [(one, self.engine.text(one.token_ids)) for one in self.texts[law]]
+            self.writer.add_texts(Cell("", 0, law), pairs)
+        self._took("texts", start)
+
+    def _made(self, law: Sampling) -> list[Generation]:
+        """In batches where the target can be batched, in the order of the prompts."""
+        prompts = self.ready.prompts
+        groups = math.ceil(len(prompts) / TEXT_BATCH)
+        size = self._batch(math.ceil(len(prompts) / groups))
+        found: list[Generation] = []
+        for start in range(0, len(prompts), size):
+            batch = prompts[start : start + size]
+            found += self.engine.generate(Cell("", 0, law, len(batch)), batch, 0)
+        return found
+
+    def _batch(self, wanted: int) -> int:
+        if wanted > 1:
+            try:
+                self.engine.self_test(self.ready.prompts[:wanted], wanted, 1)
+            except PairRefused as err:
+                self.say(f"note: texts are written one by one ({err.what})")
+                return 1
+        return wanted
+
+    def draft(self, spec: DraftSpec) -> None:
+        """Score a draft along the texts, and time its cycles."""
+        self.engine.open_draft(draft_ref(spec))
+        draft = self.engine.draft
+        assert draft is not None
+        if draft.law != "context":
+            self._drop(spec, "its law depends on where a cycle began: measure it with run")
+            return
+        for law in self.laws:
+            start = time.perf_counter()
+            reason = self._score(spec, draft, law)
+            self._took("scores", start)
+            if reason:
+                self._drop(spec, reason)
+                return
+        if KINDS[spec.kind].simulated_time:
+            return
+        start = time.perf_counter()
+        for batch in self.ready.recipe.measure.batch_size:
+            for law in self.laws:
+                self.writer.add_steps(list(self._steps(spec.label, law, batch)))
+        self._took("steps", start)
+
+    def _score(self, spec: DraftSpec, draft: Draft, law: Sampling) -> str:
+        """Write the draft's scores; the reason if there is none."""
+        room = self.engine.context
+        found = []
+        for one in self.texts[law]:
+            text = one.token_ids[: max(room - len(one.prompt_token_ids), 0)]
+            none = np.full(len(text), -1, dtype=np.int64)
+            try:
+                scores = score_text(
+                    self.engine.target, draft, one.prompt_token_ids, text, none, law, self.kept
+                )
+            except ValueError as err:
+                return str(err)
+            numbers = {name: getattr(scores, name) for name in NUMBERS}
+            if np.isnan(numbers["overlap"]).any():
+                return "its logits are not finite (W14)"
+            ids = np.array(text, dtype=np.int64)
+            found.append(ScoredGeneration(one.prompt_id, 0, ids, len(ids), none, numbers))
+        if not any(len(one.token_ids) for one in found):
+            return f"no text fits into its context of {room}"
+        write_scores(self.writer.folder, Cell(spec.label, 0, law).id, found)
+        return ""
+
+    def _steps(self, label: str, law: Sampling, batch: int) -> Iterator[Step]:
+        """Cycle times in all places; the first place once before, to warm up every shape."""
+        seed = self.ready.recipe.sampling.seed
+        room = self.engine.context - room_for(self.gammas)
+        contexts = list(places(self.texts[law], batch, room, seed))
+        for place, rows in enumerate(contexts[:1] + contexts):
+            key = f"{seed}/{batch}/{place}"
+            times = time_cycles(self.engine, rows, self.gammas, law, key)
+            if place:
+                longest = max(len(row) for row in rows)
+                for one in times:
+                    spent = (one.draft_s, one.verify_s, one.other_s)
+                    yield Step(label, law, batch, place, longest, one.gamma, *spent)
+
+    def _drop(self, spec: DraftSpec, reason: str) -> None:
+        self.dropped[spec.label] = reason
+        self.say(f"dropped {spec.label}: {reason}")
+
+    def _took(self, name: str, start: float) -> None:
+        self.seconds[name] += time.perf_counter() - start
+
+
+def places(
+    texts: Sequence[Generation], batch: int, room: int, seed: int
+) -> Iterator[list[list[int]]]:
+    """Batches of prompts with a part of their text, spread evenly over its depth.
+
+    None has more than `room` tokens, so that the context holds the cycles that are timed behind.
+    """
+    order = list(range(PLACES))
+    random.Random(seed).shuffle(order)
+    for place, depth in enumerate(order):
+        rows = []
+        for row in range(batch):
+            one = texts[(place * batch + row) % len(texts)]
+            cut = round((depth + 0.5) / PLACES * len(one.token_ids))
+            tokens = [*one.prompt_token_ids, *one.token_ids[:cut]]
+            rows.append(tokens[: max(room, 1)])
+        yield rows
+
+
+def read_texts(folder: Path, ready: Ready, law: Sampling) -> list[Generation]:
+    """The target's texts of a law from an earlier result, for the prompts that are asked for."""
+    _refuse_other(read_manifest(folder), ready.recipe, folder)
+    wanted = {files.plain(prompt.prompt_id): prompt for prompt in ready.prompts}
+    found: dict[str, Generation] = {}
+    for row in files.json_lines(folder / "tokens.jsonl"):
+        prompt = wanted.get(str(row.get("prompt_id")))
+        if prompt is None or row.get("gamma") != 0 or not _is_of(row, law):
+            continue
+        ids = tuple(_ids(row.get("token_ids")))
+        if tuple(_ids(row.get("prompt_token_ids"))) == prompt.token_ids:
+            found.setdefault(
+                prompt.prompt_id, Generation(prompt.prompt_id, 0, prompt.token_ids, token_ids=ids)
+            )
+    if not found:
+        raise UsageError(
+            f"--texts {folder}: no plain text of these prompts at temperature {law.temperature:g}",
+            hint="a result of the same target, prompts and sampling; or leave --texts out",
+        )
+    return [found[prompt.prompt_id] for prompt in ready.prompts if prompt.prompt_id in found]
+
+
+def _refuse_other(manifest: Mapping[str, object], recipe: Recipe, folder: Path) -> None:
+    """Texts of another target are no sample of this one's law."""
+    settings = manifest.get("settings")
+    there = settings.get("target") if isinstance(settings, dict) else None
+    if there != recipe.target.label:
+        raise UsageError(
+            f"--texts {folder}: written by {there}, not by {recipe.target.label}",
+            hint="a result of the same target; or leave --texts out",
+        )
+
+
+def _is_of(row: Mapping[str, object], law: Sampling) -> bool:
+    batch = row.get("batch_size")
+    size = batch if isinstance(batch, int) else 1
+    return row.get("cell") == Cell(str(row.get("draft")), 0, law, size).id
+
+
+def _ids(value: object) -> list[int]:
+    return [int(i) for i in value] if isinstance(value, list) else []

@@ -1,0 +1,176 @@
+"""From a prediction's files to its answer, and the answer as `rank.csv` has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from specbench.cells import ALL
+from specbench.errors import UsageError
+from specbench.intervals import Interval
+from specbench.kinds import KINDS
+from specbench.predict import CycleTimes, Forecast
+from specbench.rank_files import HINT, RANK, read_steps
+from specbench.ranking import Board, Entry, Key, Ranking, Scored, Timed, best_first
+from specbench.records import Cell, Sampling
+from specbench.replay import replay
+from specbench.results import load_run, read_manifest
+from specbench.score_files import read_scores
+from specbench.scored_text import pack
+from specbench.summary import summary_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def load_ranking(folder: Path) -> Ranking:
+    """Read a prediction's folder and work out its answer."""
+    manifest = read_manifest(folder)
+    steps = read_steps(folder)
+    if steps.empty:
+        raise UsageError(f"{folder}: no cycle was timed", hint=HINT)
+    boards: dict[tuple[Sampling, int], list[Entry]] = {}
+    for (draft, law, batch), rows in _by_key(steps):
+        times = timed_cycles(rows)
+        scored = read_texts(folder, draft, law)
+        if scored is None:
+            cell = Cell(draft, 0, law).id
+            raise UsageError(f"{folder}: {draft} has no scores/{cell}.parquet", hint=HINT)
+        replayed = replay(scored.keep, times.gammas)
+        entry = Entry(draft, scored, replayed, Timed(Forecast(draft, times, replayed)))
+        boards.setdefault((law, batch), []).append(entry)
+    for (law, _), entries in boards.items():
+        entries += _simulated(folder, manifest, law, entries[0].replayed.gammas)
+    found = tuple(
+        Board(law, batch, best_first(entries)) for (law, batch), entries in boards.items()
+    )
+    return Ranking(folder, manifest, found, measured_speedups(folder / "validate"))
+
+
+def _simulated(
+    folder: Path, manifest: Mapping[str, object], law: Sampling, gammas: tuple[int, ...]
+) -> Iterator[Entry]:
+    """Drafts whose times are simulated: they have scores, and no timed cycle."""
+    drafts = manifest.get("drafts")
+    for draft, about in drafts.items() if isinstance(drafts, dict) else ():
+        kind = KINDS.get(str(about.get("kind"))) if isinstance(about, dict) else None
+        if kind is not None and kind.simulated_time and (scored := read_texts(folder, draft, law)):
+            yield Entry(draft, scored, replay(scored.keep, gammas), None)
+
+
+def _by_key(steps: pd.DataFrame) -> Iterator[tuple[Key, pd.DataFrame]]:
+    names = ["draft", "temperature", "top_k", "top_p", "batch_size"]
+    for values, rows in steps.groupby(names, sort=False):
+        draft, temperature, top_k, top_p, batch = cast(
+            "tuple[str, float, float, float, float]", values
+        )
+        yield (str(draft), Sampling(temperature, int(top_k), top_p), int(batch)), rows
+
+
+def timed_cycles(rows: pd.DataFrame) -> CycleTimes:
+    """Cycle times of one key by place and γ; places without one of them are left out."""
+    gammas = sorted({int(g) for g in rows["gamma"] if g > 0})
+    seconds = rows[["draft_s", "verify_s", "other_s"]].sum(axis=1)
+    plain = seconds[rows["gamma"] == 0].groupby(rows["place"]).mean()
+    drafted = rows[rows["gamma"] > 0]
+    tables = [
+        drafted.pivot_table(index="place", columns="gamma", values=f"{name}_s", aggfunc="mean")
+        for name in ("draft", "verify", "other")
+    ]
+    places = sorted(set(plain.index).intersection(*(set(t.dropna().index) for t in tables)))
+    if not places or not gammas:
+        what = "steps.csv: no place in which plain steps and every γ were timed"
+        raise UsageError(what, hint=HINT)
+    values = [table.loc[places, gammas].to_numpy(np.float64) for table in tables]
+    return CycleTimes(tuple(gammas), plain.loc[places].to_numpy(np.float64), *values)
+
+
+def read_texts(folder: Path, draft: str, law: Sampling) -> Scored | None:
+    """The scores of one draft along the target's texts of one law."""
+    table = read_scores(folder, Cell(draft, 0, law).id)
+    if table is None:
+        return None
+    rows = [group for _, group in table[table["delivered"]].groupby("prompt_id", sort=False)]
+    known = not table["confidence"].isna().any()
+    return Scored(
+        pack([group["s"].to_numpy() for group in rows]),
+        pack([group["overlap"].to_numpy() for group in rows]),
+        pack([group["confidence"].to_numpy() for group in rows]) if known else None,
+    )
+
+
+def measured_speedups(folder: Path) -> dict[tuple[Key, int], Interval]:
+    """Speedups of the run that checked a prediction, by key and γ."""
+    if not (folder / "generations.csv").is_file():
+        return {}
+    found = {}
+    for row in summary_of(load_run(folder)):
+        value = _number(row.get("speedup"))
+        if row["category"] != ALL or not row["gamma"] or value is None:
+            continue
+        law = Sampling(_known(row["temperature"]), int(_known(row["top_k"])), _known(row["top_p"]))
+        key = (str(row["draft"]), law, int(_known(row["batch_size"])))
+        low, high = _number(row.get("speedup_low")), _number(row.get("speedup_high"))
+        found[key, int(_known(row["gamma"]))] = Interval(value, low, high)
+    return found
+
+
+def _number(value: object) -> float | None:
+    """A number of the summary; None where it is empty."""
+    return None if value is None or value != value else float(cast("float", value))
+
+
+def _known(value: object) -> float:
+    return float(cast("float", value))
+
+
+def table_of(ranking: Ranking) -> list[list[object]]:
+    """The rows of `rank.csv`, best draft first."""
+    rows = (_row(ranking, b, e, at) for b in ranking.boards for e in b.entries for at in _places(e))
+    return [[row.get(name) for name in RANK] for row in rows]
+
+
+def _places(one: Entry) -> range:
+    return range(len(one.replayed.gammas))
+
+
+def _row(ranking: Ranking, board: Board, one: Entry, at: int) -> dict[str, object]:
+    law, gamma = board.sampling, one.replayed.gammas[at]
+    key = (one.draft, law, board.batch_size)
+    measured = ranking.measured.get((key, gamma), Interval(None))
+    row: dict[str, object] = {
+        "draft": one.draft,
+        "gamma": gamma,
+        "temperature": float(law.temperature),
+        "top_k": law.top_k,
+        "top_p": float(law.top_p),
+        "batch_size": board.batch_size,
+        **_ends("tau", one.tau(at)),
+        **_ends("alpha", one.scored.alpha),
+        "measured_speedup": measured.value,
+        "measured_low": measured.low,
+        "measured_high": measured.high,
+        "best": False,
+        "tied": False,
+    }
+    return row | (_times(one.timed, at) if one.timed else {})
+
+
+def _times(timed: Timed, at: int) -> dict[str, object]:
+    draft, verify, other = (1000 * seconds for seconds in timed.forecast.phases_s(at))
+    return {
+        "t_draft_ms": draft,
+        "t_verify_ms": verify,
+        "t_other_ms": other,
+        "latency_ms": 1000 * timed.forecast.latency_s(at),
+        **_ends("speedup", timed.speedup(at)),
+        "best": at == timed.pick.best,
+        "tied": at in timed.pick.tied,
+    }
+
+
+def _ends(name: str, found: Interval) -> dict[str, object]:
+    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}

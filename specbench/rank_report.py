@@ -1,0 +1,181 @@
+"""A prediction as people see it: terminal, report.md, chart, rows."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from specbench import files
+from specbench.errors import UsageError
+from specbench.findings import Paragraph
+from specbench.markdown import escaped
+from specbench.rank_files import RANK
+from specbench.rank_read import load_ranking, table_of
+from specbench.rank_tables import checked, checked_cells, curves, drafts
+from specbench.rank_words import paragraphs
+from specbench.ranking import Board, Ranking
+from specbench.signs import Signs
+from specbench.tables import Line, Table, plain
+from specbench.terminal import apart, console_for, laid, paths, show, told, wrapped
+from specbench.view import Setting, mapping, real
+from specbench.wording import count
+
+FORMATS = ("csv", "json", "md")
+
+
+def report_rank(
+    folder: Path,
+    *,
+    quiet: bool = False,
+    paper: bool = False,
+    no_color: bool = False,
+    stream: TextIO | None = None,
+    write: bool = True,
+) -> Ranking:
+    """Write report.md and the chart into a prediction's folder, and print it."""
+    from specbench.rank_plot import draw
+
+    ranking = load_ranking(folder)
+    if write:
+        try:
+            draw(ranking, titles(ranking), style="paper" if paper else "wide")
+            files.replace(folder / "report.md", report_markdown(ranking))
+        except OSError as fault:
+            reason = fault.strerror or fault
+            print(f"note: report.md and plots/ were not written: {reason}", file=sys.stderr)
+    out = stream or sys.stdout
+    console, signs = console_for(out, no_color=no_color), Signs(out)
+    lines = _quiet(ranking, signs) if quiet else report_lines(ranking, console.width, signs)
+    show(lines, console)
+    return ranking
+
+
+def rank_rows(folders: Sequence[Path], output: str) -> str:
+    """The rows of `rank.csv` of one folder or several, as text that ends in a line feed."""
+    if output not in FORMATS:
+        raise UsageError(f'--format "{output}": no such format', hint="table, csv, json, md")
+    rankings = [load_ranking(folder) for folder in folders]
+    if output == "md":
+        return "\n".join(map(report_markdown, rankings))
+    rows = [row for ranking in rankings for row in table_of(ranking)]
+    if output == "csv":
+        return files.csv_line(RANK) + "".join(map(files.csv_line, rows))
+    named = [dict(zip(RANK, row, strict=True)) for row in rows]
+    return json.dumps(named, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def titles(ranking: Ranking) -> list[str]:
+    """What tells each board from the others; empty if there is but one."""
+    every = [_words(board) for board in ranking.boards]
+    varied = [n for n in every[0] if len({words.get(n) for words in every}) > 1]
+    return [", ".join(words[name] for name in varied if name in words) for words in every]
+
+
+def _words(board: Board) -> dict[str, str]:
+    law = board.sampling
+    return Setting(law.temperature, law.top_k, law.top_p, board.batch_size, None).words()
+
+
+def report_lines(ranking: Ranking, width: int, signs: Signs) -> list[Line]:
+    """Everything, in the order in which it is read."""
+    sections = [
+        [_styled(line, "dim") for line in wrapped(signs(t), width)] for t in _about(ranking)
+    ]
+    body: list[list[Line]] = [[line for section in sections for line in section]]
+    for board, title in zip(ranking.boards, titles(ranking), strict=True):
+        body += list(_board(ranking, board, title, width, signs))
+    return apart([*body, paths(ranking.folder, width)])
+
+
+def _board(
+    ranking: Ranking, board: Board, title: str, width: int, signs: Signs
+) -> Iterator[list[Line]]:
+    head: list[Line] = [[(signs(title), "bold")]] if title else []
+    yield head + laid(drafts(ranking, board), width, signs)
+    yield laid(curves(board), width, signs)
+    if found := list(checked_cells(ranking, board)):
+        yield laid(checked(found), width, signs)
+    lead: Line = [
+        ("Predicted, not run. Verdict", "bold"),
+        (signs(f", {title}" if title else ""), ""),
+    ]
+    yield [lead, *told(paragraphs(ranking, board), width, signs)]
+
+
+def _styled(text: str, style: str) -> Line:
+    return [(text, style)]
+
+
+def _about(ranking: Ranking) -> Iterator[str]:
+    """What was done, and how long it took beside a sweep."""
+    board = ranking.boards[0]
+    texts = board.entries[0].scored.keep.lengths
+    tokens = mapping(ranking.manifest, "settings").get("max_new_tokens")
+    scored = {one.draft for b in ranking.boards for one in b.entries}
+    shapes = len(board.entries[0].replayed.gammas) + 1
+    amount = f"{count(len(texts), 'prompt')} × {tokens} tokens"
+    yield (
+        f"1 target text per law ({amount}), {count(len(scored), 'draft')} scored, "
+        f"steps timed at {count(shapes, 'shape')}"
+    )
+    spent = [real(value) or 0.0 for value in mapping(ranking.manifest, "seconds").values()]
+    if spent:
+        sweep = sum(_sweep_s(b) for b in ranking.boards)
+        yield f"{_span(sum(spent))}; the same sweep by run would take about {_span(sweep)}"
+
+
+def _sweep_s(board: Board) -> float:
+    """Seconds that the decoding of a whole sweep would take, as predicted."""
+    total = 0.0
+    for one in board.entries:
+        if one.timed is not None:
+            forecast = one.timed.forecast
+            each = [forecast.latency_s(at) for at in range(len(forecast.gammas))]
+            tokens = float(one.scored.keep.lengths.sum())
+            total += tokens * (forecast.plain_s() + sum(each)) / board.batch_size
+    return total
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def _quiet(ranking: Ranking, signs: Signs) -> list[Line]:
+    lines: list[Line] = []
+    for board, title in zip(ranking.boards, titles(ranking), strict=True):
+        first = paragraphs(ranking, board)[0]
+        lines.append([(signs(f"{title}: {first.lead}" if title else first.lead), "")])
+    return lines
+
+
+def report_markdown(ranking: Ranking) -> str:
+    """The prediction for a pull request: the answer first."""
+    parts = ["### specbench: predicted, not run"]
+    for board, title in zip(ranking.boards, titles(ranking), strict=True):
+        parts += [f"**{escaped(title)}**"] if title else []
+        parts += [_told(paragraph) for paragraph in paragraphs(ranking, board)]
+        parts += [_table(drafts(ranking, board)), _table(curves(board))]
+        if found := list(checked_cells(ranking, board)):
+            parts.append(_table(checked(found)))
+    about = ". ".join(_about(ranking))
+    return "\n\n".join([*parts, f"{about}. Intervals 95 %, over prompts and timed places."]) + "\n"
+
+
+def _told(paragraph: Paragraph) -> str:
+    return escaped(paragraph.text)
+
+
+def _table(table: Table) -> str:
+    def line(texts: Sequence[str]) -> str:
+        return "| " + " | ".join(escaped(" ".join(text.split())) for text in texts) + " |"
+
+    heads = line([column.name for column in table.columns])
+    sides = "|" + "|".join(" --: " if column.right else " --- " for column in table.columns) + "|"
+    rows = [
+        line([plain(column.cells[row]) for column in table.columns])
+        for row in range(len(table.styles))
+    ]
+    return "\n".join([heads, sides, *rows])

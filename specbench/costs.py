@@ -16,18 +16,17 @@ def costs_of(row: Row, baseline: Row | None) -> CycleCosts | None:
         return None
     names = ("t_draft_ms", "t_verify_ms", "t_other_ms", "tau_delivered", "tau_closed_form")
     draft, verify, other, delivered, closed = (row.number(name) for name in names)
-    step, beside = baseline.number("t_verify_ms"), baseline.number("t_other_ms")
+    # A step of plain decoding delivers one token, so that its latency is all of a step's time.
+    step, plain = baseline.number("t_verify_ms"), baseline.latency.value
     tau = row.tau.value
-    if draft is None or other is None or beside is None or closed is None:
+    if draft is None or other is None or closed is None:
         return None
-    if not (verify and step and tau and delivered):
+    if not (verify and step and plain and tau and delivered):
         return None
     # Without a tested draft there is no α; every cycle then emits one token, as at α = 0.
     alpha = row.alpha.value or 0.0
     times = {"draft": draft, "verify": verify, "other": other, "step": step}
-    return CycleCosts(
-        row.gamma, alpha, tau, delivered, **times, plain=step + beside, closed_form=closed
-    )
+    return CycleCosts(row.gamma, alpha, tau, delivered, **times, plain=plain, closed_form=closed)
 
 
 def shortfall(row: Row, baseline: Row | None) -> SpeedupParts | None:

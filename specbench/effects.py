@@ -98,7 +98,8 @@ def lag_correlation(traces: Sequence[Trace], clusters: Sequence[int]) -> Interva
     """Correlation of kept drafts, less those expected, between one cycle and the next.
 
     Within generations, about each generation's own α; what taking that α from the same few cycles
-    costs (Σ e² / C) is given back, as in the test.
+    costs (Σ e² / C) is given back, as in the test; from few cycles a strong one is still
+    understated.
     """
     rows: dict[int, Floats] = {}
     for (kept, tested), cluster in zip(traces, clusters, strict=True):

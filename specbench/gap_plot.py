@@ -41,9 +41,11 @@ _NARROW = {"order": "order in a prompt", "remainder": "values in a prompt"}
 def gap_waterfall(view: View, finding: Finding, style: Style) -> Any:
     """Closed form, parts of the gap, measured, one row each; the band is the measured interval."""
     one = finding.shown
-    if one is None or one.diagnosis is None or one.diagnosis.row.gamma < 2:
+    if one is None or one.diagnosis is None:
         return None
-    gap = one.diagnosis.gap
+    row = one.diagnosis.row
+    # At γ 1 the closed form holds by definition, and without a tested draft there is none.
+    gap = one.diagnosis.gap if row.gamma > 1 and row.alpha.value is not None else None
     if gap is None or gap.closed_form.value is None or gap.measured.value is None:
         return None
     fig, (ax,) = figure(style)

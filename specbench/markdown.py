@@ -1,49 +1,49 @@
-"""report.md for pull requests: the answer first, details folded, 8 kB at most."""
+"""report.md for pull requests: the answer first, then the reasons, tables folded."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from specbench.advise import Advice
 from specbench.block_table import against_formula, constants, rules
 from specbench.findings import DraftFinding, Finding
+from specbench.markdown_text import escaped, fold, row, table
+from specbench.markdown_why import sections
+from specbench.pictures import Picture, image
 from specbench.unfinished import missing, state_line
 from specbench.view import Row
-from specbench.wording import fixed, gamma_set, ms_places, one_line, with_interval
+from specbench.wording import fixed, gamma_set, ms_places, with_interval
 
-LIMIT = 8000
-"""Bytes: a comment is cut at 64 kB, and what is longer than a screen is not read."""
-_SPECIAL = re.compile(r"[\\`*\[\]|#~&<>@]|(?<![^\W_])_|_(?![^\W_])")
-_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}
-_LONGEST = 200
+__all__ = ["LIMIT", "escaped", "report_markdown"]
 
-
-def escaped(text: str) -> str:
-    """Foreign text on one line, without meaning in Markdown or HTML, and mentioning nobody."""
-    line = one_line(text)
-    line = line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
-    return _SPECIAL.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), line)
+LIMIT = 30_000
+"""Bytes: a comment is cut at 64 kB, and what is longer than some screens is not read."""
 
 
-def report_markdown(advice: Advice) -> str:
-    """The whole file; folded rows that would make it too long are left out, and said to be."""
-    head = "\n\n".join(_head(advice))
-    folded, left_out = "", []
+def report_markdown(advice: Advice, pictures: Sequence[Picture] = ()) -> str:
+    """The whole file; parts that would make it too long are left out, and said to be."""
+    text = "\n\n".join(_head(advice, pictures))
+    left_out: dict[str, None] = {}
+    for heading, draft, part in [*sections(advice, pictures), *_rows(advice)]:
+        title = f"\n\n#### {heading}" if heading and f"#### {heading}" not in text else ""
+        block = f"{title}\n\n{part}"
+        if len((text + block).encode()) > LIMIT - 400:
+            left_out[draft] = None
+        else:
+            text += block
+    if left_out:
+        names = ", ".join(list(left_out)[:3])
+        text += f"\n\nNot shown here, for length: parts on {names}; see summary.csv."
+    return f"{text}\n"
+
+
+def _rows(advice: Advice) -> Iterator[tuple[str, str, str]]:
     for finding in advice.findings:
         for one in finding.drafts:
-            block = _folded(advice, finding, one)
-            if len((head + folded + block).encode()) > LIMIT - 400:
-                left_out.append(escaped(one.block.draft)[:60])
-            else:
-                folded += block
-    if left_out:
-        names = ", ".join(list(dict.fromkeys(left_out))[:3])
-        folded += f"\n\nNot shown here, for length: rows of {names}; see summary.csv."
-    return f"{head}{folded}\n"
+            yield "", escaped(one.block.draft)[:60], _folded(advice, finding, one)
 
 
-def _head(advice: Advice) -> Iterator[str]:
+def _head(advice: Advice, pictures: Sequence[Picture]) -> Iterator[str]:
     """The part that is always seen."""
     yield f"### specbench: {_title(advice)}"
     if state_line(advice.view):
@@ -53,6 +53,7 @@ def _head(advice: Advice) -> Iterator[str]:
         yield from _verdict(advice, finding)
     if any(finding.drafts for finding in advice.findings):
         yield _drafts(advice)
+    yield from filter(None, (image(pictures, "speedup_vs_gamma", s) for s in advice.view.settings))
     warnings = [f"- {w.code}: {escaped(w.seen)} → {escaped(w.todo)}" for w in advice.warnings]
     if warnings:
         yield "\n".join(warnings)
@@ -86,32 +87,28 @@ def _drafts(advice: Advice) -> str:
     several = len(advice.findings) > 1
     names = ["draft", *(["setting"] if several else []), "γ", "speedup [95 %]", "α", "c"]
     rule = ["---", *["--:"] * (len(names) - 1), "---", "---"]
-    lines = [_row([*names, "also γ", "verdict"]), _row(rule)]
+    lines = [row([*names, "also γ", "verdict"]), row(rule)]
     found = [(finding, one) for finding in advice.findings for one in finding.drafts]
     for finding, one in found[:24]:
         setting = [advice.view.title(finding.setting)] if several else []
-        lines.append(_row([escaped(one.block.draft)[:80], *setting, *_draft_cells(one)]))
+        lines.append(row([escaped(one.block.draft)[:80], *setting, *_draft_cells(one)]))
     if len(found) > 24:
-        lines.append(_row([f"{len(found) - 24} more", *[""] * len(names), ""]))
+        lines.append(row([f"{len(found) - 24} more", *[""] * len(names), ""]))
     return "\n".join(lines)
 
 
 def _draft_cells(one: DraftFinding) -> list[str]:
     if one.choice is None:
         return ["", "", "", "", "", one.word]
-    row, others = one.choice.row, one.choice.others
+    chosen, others = one.choice.row, one.choice.others
     return [
-        str(row.gamma),
-        with_interval(row.speedup),
-        fixed(row.alpha.value, 3),
-        fixed(row.number("cost_ratio"), 3),
-        gamma_set(others, row.gamma),
+        str(chosen.gamma),
+        with_interval(chosen.speedup),
+        fixed(chosen.alpha.value, 3),
+        fixed(chosen.number("cost_ratio"), 3),
+        gamma_set(others, chosen.gamma),
         one.word,
     ]
-
-
-def _row(texts: Sequence[str]) -> str:
-    return f"| {' | '.join(texts)} |"
 
 
 def _about(advice: Advice) -> str:
@@ -129,14 +126,12 @@ def _folded(advice: Advice, finding: Finding, one: DraftFinding) -> str:
     """All γ of one draft, behind a line that opens."""
     title = advice.view.title(finding.setting)
     head = f"All γ of {escaped(one.block.draft)[:80]}" + (f", {title}" if title else "")
-    rows = [row for row in (one.block.baseline, *one.block.rows) if row is not None]
+    rows = [r for r in (one.block.baseline, *one.block.rows) if r is not None]
     names = ["γ", "speedup [95 %]", "τ [95 %]", "", "formula", "ms/token"]
-    lines = [_row(names), _row(["--:", "--:", "--:", ":-:", "--:", "--:"])]
-    places = ms_places(row.latency.value for row in rows)
-    lines += [_row(_gamma_cells(one, row, places)) for row in rows]
-    table = "\n".join(lines)
-    said = _legend(one)
-    return f"\n\n<details><summary>{head}</summary>\n\n{table}\n\n{said}</details>"
+    places = ms_places(r.latency.value for r in rows)
+    lines = [_gamma_cells(one, r, places) for r in rows]
+    body = [table(names, ["--:", "--:", "--:", ":-:", "--:", "--:"], lines), _legend(one)]
+    return fold(head, "\n\n".join(part for part in body if part))
 
 
 def _legend(one: DraftFinding) -> str:
@@ -148,22 +143,22 @@ def _legend(one: DraftFinding) -> str:
         )
         parts += ["\\~: cannot be told from the best"] if choice.tied else []
     parts += [escaped(part) for part in rules(one)]
-    return f"{'; '.join(parts)}.\n\n" if parts else ""
+    return f"{'; '.join(parts)}." if parts else ""
 
 
-def _gamma_cells(one: DraftFinding, row: Row, places: int) -> list[str]:
-    mark = one.choice.mark(row.gamma) if one.choice and row.gamma else ""
-    if not row.measured:
-        return [str(row.gamma), f"failed: {escaped(row.reason)}", "", "", "", ""]
-    speed = with_interval(row.speedup) if row.gamma else "1.00 plain decoding"
+def _gamma_cells(one: DraftFinding, found: Row, places: int) -> list[str]:
+    mark = one.choice.mark(found.gamma) if one.choice and found.gamma else ""
+    if not found.measured:
+        return [str(found.gamma), f"failed: {escaped(found.reason)}", "", "", "", ""]
+    speed = with_interval(found.speedup) if found.gamma else "1.00 plain decoding"
     cells = [
-        f"{row.gamma}",
-        "" if row.speedup.value is None else speed,
-        with_interval(row.tau) if row.gamma else "1.00",
+        f"{found.gamma}",
+        "" if found.speedup.value is None else speed,
+        with_interval(found.tau) if found.gamma else "1.00",
     ]
     if mark == "*":
         cells = [f"**{cell}**" if cell else "" for cell in cells]
     cells[0] = f"\\~{cells[0]}" if mark == "~" else cells[0]
-    closed = fixed(row.number("tau_closed_form")) if row.gamma else ""
-    sign = {">": "&gt;", "<": "&lt;"}.get(against_formula(row), against_formula(row))
-    return [*cells, sign if row.gamma else "", closed, fixed(row.latency.value, places)]
+    closed = fixed(found.number("tau_closed_form")) if found.gamma else ""
+    sign = {">": "&gt;", "<": "&lt;"}.get(against_formula(found), against_formula(found))
+    return [*cells, sign if found.gamma else "", closed, fixed(found.latency.value, places)]

@@ -12,6 +12,7 @@ import numpy as np
 from specbench.findings import DraftFinding, Finding
 from specbench.gap_plot import gap_waterfall
 from specbench.map_plot import alpha_cost_map
+from specbench.pictures import Picture
 from specbench.plot_names import Floats, Name, annotate, dots, margins, put_names
 from specbench.plot_parts import hazards, time_per_token, whiskers
 from specbench.plot_style import (
@@ -40,15 +41,25 @@ def draw_all(
     view: View, findings: Sequence[Finding], folder: Path, *, style: str = "wide"
 ) -> list[Path]:
     """Every chart that the data allows, one per setting; the files written."""
+    drawn = draw_pictures(view, findings, folder, style=style)
+    return [path for picture in drawn for path in picture.files]
+
+
+def draw_pictures(
+    view: View, findings: Sequence[Finding], folder: Path, *, style: str = "wide"
+) -> list[Picture]:
+    """The same, by chart and setting."""
     chosen = style_named(style)
-    made: list[Path] = []
+    made: list[Picture] = []
     for place, finding in enumerate(findings):
         title = view.title(finding.setting)
         suffix = f"-{slug(title)}" if place and title else ""
         for name, draw in CHARTS.items():
             with look(chosen):
                 fig = draw(view, finding, chosen)
-                made += save(fig, folder, name + suffix, chosen) if fig is not None else []
+                if fig is not None:
+                    written = save(fig, folder, name + suffix, chosen)
+                    made.append(Picture(name, finding.setting, tuple(written)))
     return made
 
 

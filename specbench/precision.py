@@ -62,7 +62,9 @@ def precisions(folder: Path, part: Part, baseline: Part | None) -> tuple[Precisi
 
 def _precision(one: _Estimate, sums: CellSums, cycles: CellSums, part: Part) -> Precision:
     over = jackknife(one.statistic, sums, possible=one.possible, log=one.log)
-    return Precision(one.name, over, _effect(over, _naive(one, cycles)), _halving(over, part))
+    naive = _naive(one, cycles).se
+    unit = 1.0 if one.log else abs(over.value or 0.0)
+    return Precision(one.name, over, _effect(over, naive, unit), _halving(over, unit, part))
 
 
 def _naive(one: _Estimate, cycles: CellSums) -> Interval:
@@ -80,10 +82,9 @@ def _timed(folder: Path, part: Part, baseline: Part) -> list[Precision]:
     own, other = _naive(one, method), _naive(one, plain)
     speed = jackknife(stats.speedup, pair, log=True)
     both = None if own.se is None or other.se is None else math.hypot(own.se, other.se)
-    effect = _effect(speed, Interval(1.0, se=both))
     return [
         _precision(one, pair.method, method, part),
-        Precision("ln speedup", speed, effect, _halving(speed, part)),
+        Precision("ln speedup", speed, _effect(speed, both, 1.0), _halving(speed, 1.0, part)),
     ]
 
 
@@ -95,15 +96,16 @@ def _of_pair(folder: Path, cell: Part, part: Part, baseline: Part) -> CellSums:
     return per_cycle(table[table["group"].isin(common)], cell.gamma)
 
 
-def _effect(over: Interval, naive: Interval) -> float | None:
-    if over.se is None or naive.se is None or naive.se <= DUST * abs(naive.value or 0.0):
+def _effect(over: Interval, naive: float | None, unit: float) -> float | None:
+    if over.se is None or naive is None or naive <= DUST * unit:
         return None
-    return design_effect(over.se, naive.se)
+    return design_effect(over.se, naive)
 
 
-def _halving(over: Interval, part: Part) -> int | None:
+def _halving(over: Interval, unit: float, part: Part) -> int | None:
     """Prompts, where a cluster may be a batch of several."""
-    clusters = None if over.se is None or over.se <= 0 else prompts_to_halve(over.clusters)
+    known = over.se is not None and over.se > DUST * unit
+    clusters = prompts_to_halve(over.clusters) if known else None
     if clusters is None:
         return None
     return math.ceil(clusters * part.good["prompt_id"].nunique() / part.sums.clusters)

@@ -12,6 +12,8 @@ from specbench.advise import Advice, advise
 from specbench.errors import UsageError
 from specbench.markdown import report_markdown
 from specbench.plot_style import style_named
+from specbench.rank_files import is_rank
+from specbench.rank_report import rank_rows, report_rank
 from specbench.results import load_measured
 from specbench.signs import Signs
 from specbench.summary_rows import FORMATS, summary_rows
@@ -32,6 +34,16 @@ def report_all(
     no_color: bool = False,
 ) -> None:
     """Report each folder to stdout; as rows (`csv`, `json`, `md`) all of them together."""
+    predicted = [folder for folder in folders if is_rank(folder)]
+    if predicted and (output in FORMATS or chart_only):
+        rest = [folder for folder in folders if folder not in predicted]
+        if rest or chart_only:
+            raise UsageError(
+                f"{predicted[0]} holds a prediction, not a run",
+                hint="specbench report DIR, for each of the two kinds",
+            )
+        sys.stdout.write(rank_rows(predicted, output))
+        return
     if output in FORMATS:
         sys.stdout.write(summary_rows(folders, output))
         return
@@ -41,6 +53,9 @@ def report_all(
     for place, folder in enumerate(folders):
         if place:
             print()
+        if folder in predicted:
+            report_rank(folder, quiet=quiet, paper=paper, no_color=no_color)
+            continue
         report(
             folder,
             chart_only=chart_only,
@@ -92,14 +107,12 @@ def report(
 
 def write_files(advice: Advice, folder: Path, *, style: str = "wide") -> list[Path]:
     """Write report.md and the charts; the files written."""
-    from specbench.plots import draw_all
+    from specbench.plots import draw_pictures
 
     style_named(style)
-    files.replace(folder / "report.md", report_markdown(advice))
-    return [
-        folder / "report.md",
-        *draw_all(advice.view, advice.findings, folder / "plots", style=style),
-    ]
+    drawn = draw_pictures(advice.view, advice.findings, folder / "plots", style=style)
+    files.replace(folder / "report.md", report_markdown(advice, drawn))
+    return [folder / "report.md", *(path for picture in drawn for path in picture.files)]
 
 
 def _write(advice: Advice, folder: Path, style: str, notes: TextIO) -> None:

@@ -120,4 +120,5 @@ def cluster_matrix(clusters: Sequence[Hashable] | None, count: int) -> Floats:
     if len(clusters) != count:
         raise ValueError(f"{count} texts but {len(clusters)} clusters")
     names = list(dict.fromkeys(clusters))
-    return np.array([[float(name == own) for own in clusters] for name in names]).reshape(-1, count)
+    rows = [[float(name == own) for own in clusters] for name in names]
+    return np.array(rows, dtype=np.float64).reshape(len(names), count)

@@ -149,7 +149,7 @@ def timed(**numbers: float | None) -> tuple[Row, Row]:
     }  # fmt: skip
     cell |= numbers
     cost = {"cost_ratio": (cell["t_draft_ms"] or 0) / 8, "verify_ratio": cell["t_verify_ms"] / 8}
-    return row(**{**cost, **cell}), row(t_verify_ms=8.0, t_other_ms=1.0)
+    return row(**{**cost, **cell}), row(t_verify_ms=8.0, latency=9.0)
 
 
 def test_halvings_by_hand() -> None:

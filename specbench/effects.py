@@ -8,37 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from specbench import stats
 from specbench.intervals import Interval, jackknife, t_quantile
-from specbench.sums import CellSums, Floats, ratio
+from specbench.sums import CellSums, Columns, Floats, ratio
 
 NO_EFFECT = Interval(None)
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Sums of any kind, one row a cluster: what a jackknife of their ratio needs."""
-
-    values: Floats
-    """[clusters, columns]"""
-
-    @property
-    def clusters(self) -> int:
-        """Number of rows."""
-        return len(self.values)
-
-    def total(self) -> Rows:
-        """One row: the sum over all clusters."""
-        return Rows(self.values.sum(axis=0, keepdims=True))
-
-    def leave_one_out(self) -> Rows:
-        """Row i: the sum over all clusters but i."""
-        return Rows((1 - np.eye(self.clusters)) @ self.values)
 
 
 def slope(sums: CellSums) -> Floats:
@@ -107,8 +85,8 @@ def lag_correlation(traces: Sequence[Trace], clusters: Sequence[int]) -> Interva
         rows[cluster] = rows.get(cluster, np.zeros(2)) + found
     if not rows:
         return NO_EFFECT
-    sums = Rows(np.array(list(rows.values())))
-    return jackknife(lambda r: ratio(r.values[:, 0], r.values[:, 1]), sums, possible=(-1, 1))
+    sums = Columns(np.array(list(rows.values())))
+    return jackknife(Columns.ratio, sums, possible=(-1, 1))
 
 
 def _products(kept: Floats, tested: Floats) -> Floats:

@@ -105,6 +105,10 @@ class _Two:
     def clusters(self) -> int:
         return self.first.clusters
 
+    @property
+    def effective(self) -> float:
+        return self.first.effective
+
     def total(self) -> _Two:
         return _Two(self.first.total(), self.second.total())
 

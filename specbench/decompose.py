@@ -75,6 +75,10 @@ class _Stages:
     def clusters(self) -> int:
         return len(self.others)
 
+    @property
+    def effective(self) -> float:
+        return float(len(self.others))
+
     def total(self) -> _Stages:
         return self
 

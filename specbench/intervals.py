@@ -24,6 +24,10 @@ class Clustered(Protocol):
     def clusters(self) -> int:
         """Number of clusters."""
 
+    @property
+    def effective(self) -> float:
+        """Clusters of equal weight that would tell as much, at most `clusters`."""
+
     def total(self) -> Self:
         """The sum over all clusters."""
 
@@ -70,13 +74,15 @@ def jackknife(
     Returns
     -------
     Estimate and bounds in the statistic's unit. The spread is taken around the mean of the
-    leave-one-out values, with Student's t quantile at M − 1 degrees. No bounds for M < 2, or
-    where the statistic is undefined without some cluster.
+    leave-one-out values, with Student's t quantile at one degree less than the effective clusters
+    (Kish): where lengths differ, few long texts carry the estimate, and M − 1 degrees cover .91 to
+    .93 instead of .95. No bounds for M < 2, or where the statistic is undefined without some
+    cluster.
 
     References
     ----------
     Efron, Stein (1981), "The Jackknife Estimate of Variance". Chosen over the bootstrap
-    percentile, which covers .88 instead of .95 at 8 clusters.
+    percentile, which covers .88 instead of .95 at 8 clusters. Kish (1965), "Survey Sampling".
 
     Examples
     --------
@@ -93,7 +99,8 @@ def jackknife(
     se = _standard_error(statistic(sums.leave_one_out()), log) if clusters > 1 else None
     if se is None or (log and value <= 0):
         return Interval(value, clusters=clusters)
-    low, high = _bounds(value, t_quantile(clusters - 1, confidence) * se, log)
+    degrees = max(sums.effective - 1, 1.0)
+    low, high = _bounds(value, t_quantile(degrees, confidence) * se, log)
     least, most = map(float, possible)
     return Interval(value, max(low, least), min(high, most), se, clusters)
 
@@ -115,7 +122,7 @@ def _bounds(value: float, half: float, log: bool) -> tuple[float, float]:
 
 
 @lru_cache(maxsize=4096)
-def t_quantile(degrees: int, confidence: float = 0.95) -> float:
+def t_quantile(degrees: float, confidence: float = 0.95) -> float:
     """Two-sided Student quantile: half-width of the interval in standard errors.
 
     Examples
@@ -160,6 +167,18 @@ def closed_form_verdict(gap: Interval, tau: float | None, tolerance: float = 0.0
     if -limit <= gap.low and gap.high <= limit:
         return "agrees"
     return "deviates" if gap.low > limit or gap.high < -limit else "undecided"
+
+
+def effective_number(weights: Floats) -> float:
+    """Kish's (Σ w)² / Σ w², from 1 to the number of weights; the number itself where all are 0.
+
+    Examples
+    --------
+    >>> effective_number(np.array([3.0, 1.0]))
+    1.6
+    """
+    total = float(weights.sum())
+    return total**2 / float((weights**2).sum()) if total > 0 else float(len(weights))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

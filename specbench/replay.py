@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from specbench.intervals import Interval, jackknife
+from specbench.intervals import Interval, effective_number, jackknife
 from specbench.scored_text import Texts, cluster_matrix, pack
 from specbench.sums import Floats, ratio
 
@@ -193,6 +193,11 @@ class Replayed:
     def clusters(self) -> int:
         """Number of rows."""
         return len(self.tokens)
+
+    @property
+    def effective(self) -> float:
+        """Clusters of equal weight, by tokens, that would tell as much."""
+        return effective_number(self.tokens)
 
     def total(self) -> Replayed:
         """One row: the sum over all clusters."""

@@ -9,6 +9,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from specbench.intervals import effective_number
+
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_] | npt.NDArray[np.int64]
 
@@ -43,6 +45,11 @@ class CellSums:
     def clusters(self) -> int:
         """Number of rows."""
         return len(self.cycles)
+
+    @property
+    def effective(self) -> float:
+        """Clusters of equal weight, by accept decisions, that would tell as much."""
+        return effective_number(self.tested.sum(axis=1) if self.gamma else self.cycles)
 
     def total(self) -> Self:
         """One row: the sum over all clusters."""
@@ -95,6 +102,11 @@ class Columns:
         """Number of rows."""
         return len(self.rows)
 
+    @property
+    def effective(self) -> float:
+        """Each counts alike."""
+        return float(len(self.rows))
+
     def total(self) -> Columns:
         """One row: the sum over all clusters."""
         return Columns(self.rows.sum(axis=0, keepdims=True))
@@ -119,6 +131,11 @@ class Paired:
     def clusters(self) -> int:
         """Number of rows."""
         return self.method.clusters
+
+    @property
+    def effective(self) -> float:
+        """Clusters of equal weight that would tell as much."""
+        return self.method.effective
 
     def total(self) -> Paired:
         """One row: the sum over all clusters."""

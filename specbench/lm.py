@@ -23,6 +23,8 @@ BAND = 32
 """Widest forward whose mask is kept; wider ones are rare, and their masks large."""
 FULL, SLIDING = "full_attention", "sliding_attention"
 UNLIMITED = sys.maxsize
+ROOM = 256
+"""Slots of a reader come in multiples, so that texts of unlike length share them."""
 
 
 class CausalLM:
@@ -156,23 +158,47 @@ class Session:
             width = min(PREFILL_CHUNK, length - start)
             self.feed(tokens, start, width, start + width, keep=1)
 
-    def along(
-        self, tokens: Tensor, start: int, end: int, chunk: int
-    ) -> Iterator[tuple[int, Tensor]]:
-        """Logits (n, V) for positions start … end − 1 of one text, each from what stands before it.
-
-        Yields (first position, logits) chunk by chunk; a position without a past has none, so
-        `start` is at least 1.
-        """
-        self.prefill(tokens, start - 1)
-        for at in range(start, end, chunk):
-            width = min(chunk, end - at)
-            yield at, self.feed(tokens, at - 1, width, at + width - 1, keep=width)[0]
-
     def keep_rows(self, index: Tensor) -> None:
         """Keep only the rows of `index`."""
         self.cache.keep_rows(index)
         self.rows = int(index.shape[0])
+
+
+class Reader:
+    """Reads texts with one model, one row; a prompt that several texts share is fed once."""
+
+    def __init__(self, lm: CausalLM, *, limit_ids: bool = False) -> None:
+        self.lm = lm
+        self._limit_ids = limit_ids
+        self._session: Session | None = None
+        self._prefix: list[int] = []
+
+    def along(
+        self, tokens: Tensor, start: int, end: int, chunk: int
+    ) -> Iterator[tuple[int, Tensor]]:
+        """Logits (n, V) for positions start … end − 1 of one text (1, ≥ end), each from its past.
+
+        Yields (first position, logits) chunk by chunk; a position without a past has none, so
+        `start` is at least 1. Chunks begin at `start`, so that a text's numbers do not depend on
+        what was read before.
+        """
+        session = self._fed(tokens, start - 1, end)
+        for at in range(start, end, chunk):
+            width = min(chunk, end - at)
+            yield at, session.feed(tokens, at - 1, width, at + width - 1, keep=width)[0]
+
+    def _fed(self, tokens: Tensor, length: int, end: int) -> Session:
+        """A session that holds the first `length` tokens and has room for the rest."""
+        prefix = tokens[0, :length].tolist()
+        if self._session is None or self._session.capacity < end:
+            self._session = self.lm.session(1, -(-end // ROOM) * ROOM)
+            self._session.limit_ids = self._limit_ids
+            self._prefix = []
+        if self._prefix != prefix:
+            self._prefix = []
+            self._session.prefill(tokens, length)
+            self._prefix = prefix
+        return self._session
 
 
 def context_limit(config: Any) -> int:

@@ -32,7 +32,7 @@ from specbench.recipe import Block, Recipe, laws
 from specbench.recipe_specs import DraftSpec
 from specbench.records import Cell, Generation, Sampling
 from specbench.results import read_manifest
-from specbench.score import KeptLogits, score_text
+from specbench.score import KeptLogits, TextScorer
 from specbench.score_files import NUMBERS, ScoredGeneration, write_scores
 from specbench.sweep import Destination, Outcome, Watcher, run_sweep
 
@@ -119,7 +119,7 @@ class _Work:
         self.say = say
         self.laws = laws(ready.recipe.sampling)
         self.texts: dict[Sampling, list[Generation]] = {}
-        self.kept = KeptLogits(LOGITS_ROOM)
+        self.kept = KeptLogits(self.engine.target, LOGITS_ROOM)
         self.seconds = {"texts": 0.0, "scores": 0.0, "steps": 0.0}
         self.dropped: dict[str, str] = {}
 
@@ -185,14 +185,13 @@ class _Work:
     def _score(self, spec: DraftSpec, draft: Draft, law: Sampling) -> str:
         """Write the draft's scores; the reason if there is none."""
         room = self.engine.context
+        scorer = TextScorer(self.engine.target, draft, law, self.kept)
         found = []
         for one in self.texts[law]:
             text = one.token_ids[: max(room - len(one.prompt_token_ids), 0)]
             none = np.full(len(text), -1, dtype=np.int64)
             try:
-                scores = score_text(
-                    self.engine.target, draft, one.prompt_token_ids, text, none, law, self.kept
-                )
+                scores = scorer.score(one.prompt_token_ids, text, none)
             except ValueError as err:
                 return str(err)
             numbers = {name: getattr(scores, name) for name in NUMBERS}

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from specbench.drafts.base import Along, Draft
-from specbench.lm import CausalLM
-from specbench.records import Cycle, Sampling
+from specbench.lm import CausalLM, Reader
+from specbench.records import Sampling
 from specbench.sampling import law, one_hot
 
 CHUNK = 64
@@ -48,47 +48,53 @@ class TextScores:
         return len(self.s)
 
 
-def tested_tokens(cycles: Sequence[Cycle]) -> Ints:
-    """The drafted token that was tested at each position of the text, -1 where none was."""
-    found: list[int] = []
-    for cycle in cycles:
-        tested = list(cycle.drafted_ids[: cycle.num_tested])
-        rest = len(cycle.emitted_ids) - len(tested)
-        found += tested + [-1] * rest
-    return np.array(found, dtype=np.int64)
+class TextScorer:
+    """Scores texts under one pair and one law; prompts that follow each other are fed once."""
 
+    def __init__(
+        self,
+        target: CausalLM,
+        draft: Draft | None,
+        sampling: Sampling,
+        kept: KeptLogits | None = None,
+    ) -> None:
+        self.target = target
+        self.draft = draft
+        self.sampling = sampling
+        self.logits = kept or KeptLogits(target, 0)
 
-def score_text(
-    target: CausalLM,
-    draft: Draft | None,
-    prompt: Sequence[int],
-    text: Sequence[int],
-    tested: Ints,
-    sampling: Sampling,
-    kept: KeptLogits | None = None,
-) -> TextScores:
-    """Score one text; `tested` has the drafted token per position or -1. No draft: log p alone.
+    def score(self, prompt: Sequence[int], text: Sequence[int], tested: Ints) -> TextScores:
+        """Scores per position of a text.
 
-    `kept` has the target's logits of texts that were scored before, for the next draft.
-    """
-    if not text:
-        return TextScores(*[np.empty(0)] * 7)
-    with torch.inference_mode():
-        tokens = torch.tensor([[*prompt, *text]], device=target.device)
-        start, end = len(prompt), len(prompt) + len(text)
-        rows = (kept or KeptLogits(0)).along(target, tokens, start, end)
-        laws = ((at, _law(logits, sampling)) for at, logits in rows)
-        if draft is None:
-            parts = [_alone(p, tokens[0, a : a + len(p)]) for a, p in laws]
-        else:
-            drafted = torch.from_numpy(tested).to(target.device)
-            others = draft.along(tokens, start, end, sampling, CHUNK)
-            parts = [
-                _pair(p, q, tokens[0, a : a + len(p)], drafted[a - start : a - start + len(p)])
-                for (a, p), q in zip(laws, others, strict=True)
-            ]
-        columns = torch.cat(parts, dim=1).cpu().numpy()
-    return TextScores(*columns)
+        Parameters
+        ----------
+        tested
+            The drafted token that was tested at each position, or -1.
+
+        Returns
+        -------
+            Without a draft: log p and entropy alone.
+        """
+        if not text:
+            return TextScores(*[np.empty(0)] * 7)
+        with torch.inference_mode():
+            tokens = torch.tensor([[*prompt, *text]], device=self.target.device)
+            start, end = len(prompt), len(prompt) + len(text)
+            parts = list(self._parts(tokens, start, end, torch.from_numpy(tested)))
+            columns = torch.cat(parts, dim=1).cpu().numpy()
+        return TextScores(*columns)
+
+    def _parts(self, tokens: Tensor, start: int, end: int, tested: Tensor) -> Iterator[Tensor]:
+        rows = self.logits.along(tokens, start, end)
+        laws = ((at, _law(logits, self.sampling)) for at, logits in rows)
+        if self.draft is None:
+            yield from (_alone(p, tokens[0, at : at + len(p)]) for at, p in laws)
+            return
+        drafted = tested.to(tokens.device)
+        others = self.draft.along(tokens, start, end, self.sampling, CHUNK)
+        for (at, p), q in zip(laws, others, strict=True):
+            here = drafted[at - start : at - start + len(p)]
+            yield _pair(p, q, tokens[0, at : at + len(p)], here)
 
 
 def _law(logits: Tensor, sampling: Sampling) -> Tensor:
@@ -101,22 +107,22 @@ def _law(logits: Tensor, sampling: Sampling) -> Tensor:
 class KeptLogits:
     """A target's logits along texts, kept up to so many bytes, so that each is computed once."""
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, target: CausalLM, room: int) -> None:
+        self.target = target
         self._room = room
+        self._reader = Reader(target)
         self._found: dict[tuple[int, ...], list[tuple[int, Tensor]]] = {}
 
-    def along(
-        self, target: CausalLM, tokens: Tensor, start: int, end: int
-    ) -> Iterator[tuple[int, Tensor]]:
+    def along(self, tokens: Tensor, start: int, end: int) -> Iterator[tuple[int, Tensor]]:
         """(position, logits (n, V)) of positions start … end − 1, chunk by chunk."""
-        key = tuple(tokens[0, :end].tolist())
+        key = (start, *tokens[0, :end].tolist())
         if key in self._found:
             yield from self._found[key]
             return
-        entry = 8 if target.dtype == torch.float64 else 4
-        keep = (end - start) * target.vocab_size * entry <= self._room
+        entry = 8 if self.target.dtype == torch.float64 else 4
+        keep = (end - start) * self.target.vocab_size * entry <= self._room
         chunks: list[tuple[int, Tensor]] = []
-        for at, logits in target.session(1, end).along(tokens, start, end, CHUNK):
+        for at, logits in self._reader.along(tokens, start, end, CHUNK):
             if keep:
                 chunks.append((at, logits))
             yield at, logits

@@ -13,7 +13,7 @@ from specbench.engines.torch_engine import TorchEngine
 from specbench.recipe import Block
 from specbench.records import Cell, Prompt, Sampling
 from specbench.results import read_cycles
-from specbench.score import Ints, TextScores, score_text
+from specbench.score import Ints, TextScorer, TextScores
 from specbench.score_files import NUMBERS, ScoredGeneration, score_path, write_scores
 
 _COLUMNS = (
@@ -50,18 +50,24 @@ def score_block(
 ) -> None:
     """Score the cells of a block that have cycles and no scores yet. The models are open.
 
-    `stop` is asked between cells; what it leaves out a resume scores.
+    `stop` is asked between texts; a block that it leaves out a resume scores.
     """
     missing = {c.id: c for c in block.cells if not score_path(folder, c.id).exists()}
     if not missing or engine.draft is None or engine.draft.law != "context":
         return
     scorer = _Scorer(engine, prompts, block.sampling)
     found = emitted(folder, missing)
-    # Longest first: at temperature 0 the other cells' texts are beginnings of it.
-    for cell in sorted(found, key=lambda c: -max(len(e.text) for e in found[c])):
+    scored: dict[str, list[ScoredGeneration]] = {cell: [] for cell in found}
+    # Prompt by prompt, so that each is fed once; the longest text first, since at temperature 0
+    # the other cells' texts are beginnings of it.
+    every = [(cell, one) for cell, texts in found.items() for one in texts]
+    order = {prompt: place for place, prompt in enumerate(prompts)}
+    for cell, one in sorted(every, key=lambda e: (order[e[1].prompt_id], -len(e[1].text))):
         if stop():
             return
-        write_scores(folder, cell, [scorer.scored(e) for e in found[cell]])
+        scored[cell].append(scorer.scored(one))
+    for cell, texts in scored.items():
+        write_scores(folder, cell, texts)
 
 
 def emitted(folder: Path, cells: Mapping[str, Cell]) -> dict[str, list[Emitted]]:
@@ -101,9 +107,9 @@ class _Scorer:
     def __init__(
         self, engine: TorchEngine, prompts: Mapping[str, Prompt], sampling: Sampling
     ) -> None:
-        self.engine = engine
         self.prompts = prompts
         self.sampling = sampling
+        self.scorer = TextScorer(engine.target, engine.draft, sampling)
         self.greedy: dict[str, list[tuple[Ints, TextScores]]] = {}
 
     def scored(self, found: Emitted) -> ScoredGeneration:
@@ -116,9 +122,7 @@ class _Scorer:
 
     def _fresh(self, found: Emitted) -> TextScores:
         prompt = self.prompts[found.prompt_id].token_ids
-        text = found.text.tolist()
-        target, draft = self.engine.target, self.engine.draft
-        return score_text(target, draft, prompt, text, found.tested, self.sampling)
+        return self.scorer.score(prompt, found.text.tolist(), found.tested)
 
     def _greedy(self, found: Emitted) -> TextScores:
         """Both laws are one-hot: a tested token is kept if and only if it is the text's own."""

@@ -148,7 +148,7 @@ def scored(folder: Path) -> list[list[str]]:
 # Killed
 
 
-@pytest.mark.parametrize("number", [100, 200, 395])
+@pytest.mark.parametrize("number", [100, 200, 375])
 def test_a_run_that_was_killed_goes_on_where_it_was(
     at: Path, whole: Path, tmp_path: Path, number: int
 ) -> None:

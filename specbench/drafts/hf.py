@@ -13,7 +13,7 @@ from specbench import loading
 from specbench.drafts.base import Along, Context, Proposal
 from specbench.drafts.pairing import check_vocabularies
 from specbench.errors import PairRefused, UsageError
-from specbench.lm import CausalLM, Session
+from specbench.lm import CausalLM, Reader, Session
 from specbench.records import Law, Sampling
 from specbench.sampling import draw, first_max, law, one_hot
 from specbench.state import TextState
@@ -31,6 +31,7 @@ class HfDraft:
         self.dtype = str(lm.dtype).removeprefix("torch.")
         self._target_vocab = target_vocab
         self._session: Session
+        self._reader = Reader(lm, limit_ids=lm.vocab_size < target_vocab)
         self._sampling = Sampling()
         self._known: list[int] = []
         """Positions of each row whose KV entry is that of the text."""
@@ -88,10 +89,8 @@ class HfDraft:
         self, tokens: Tensor, start: int, end: int, sampling: Sampling, chunk: int
     ) -> Iterator[Along]:
         """One teacher-forced forward of the draft; all zeros once an id is above its table."""
-        session = self.lm.session(1, end)
-        session.limit_ids = self.vocab_size < self._target_vocab
         known = (tokens[0, :end] < self.vocab_size).cumprod(dim=0)
-        for at, logits in session.along(tokens, start, end, chunk):
+        for at, logits in self._reader.along(tokens, start, end, chunk):
             q = self._law_of(logits[:, : self._target_vocab], sampling)
             sure = logits.softmax(dim=-1) if sampling.greedy else q
             q = pad(q, (0, self._target_vocab - q.shape[-1]))

@@ -36,7 +36,7 @@ from specbench.score import KeptLogits, TextScorer
 from specbench.score_files import NUMBERS, ScoredGeneration, write_scores
 from specbench.sweep import Destination, Outcome, Watcher, run_sweep
 
-PLACES = 8
+PLACES = 10
 """Places in which every γ is timed once."""
 TEXT_BATCH = 16
 """Texts that are written together at most."""
@@ -145,9 +145,13 @@ class _Work:
         groups = math.ceil(len(prompts) / TEXT_BATCH)
         size = self._batch(math.ceil(len(prompts) / groups))
         found: list[Generation] = []
-        for start in range(0, len(prompts), size):
-            batch = prompts[start : start + size]
-            found += self.engine.generate(Cell("", 0, law, len(batch)), batch, 0)
+        while len(found) < len(prompts):
+            batch = prompts[len(found) : len(found) + size]
+            texts = self.engine.generate(Cell("", 0, law, len(batch)), batch, 0)
+            if size > 1 and any(one.status == "oom" for one in texts):
+                size //= 2
+                continue
+            found += texts
         return found
 
     def _batch(self, wanted: int) -> int:

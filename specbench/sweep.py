@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -70,6 +71,8 @@ class Outcome:
     measured: int = 0
     """Generations that are there, those from before a resume included."""
     stopped: bool = False
+    scoring_s: float = 0.0
+    """Seconds of the scoring passes, outside all other times."""
     _good: set[str] = field(default_factory=set)
     _bad: set[str] = field(default_factory=set)
     _refused: set[str] = field(default_factory=set)
@@ -110,7 +113,8 @@ def run_sweep(ready: Ready, where: Destination, watcher: Watcher) -> Outcome:
     if outcome.stopped:
         writer.release()
         return outcome
-    writer.finish({"ended": now(), "models": models_of(ready)})
+    seconds = {"scoring": outcome.scoring_s}
+    writer.finish({"ended": now(), "models": models_of(ready), "seconds": seconds})
     return outcome
 
 
@@ -248,6 +252,7 @@ class _Sweep:
         folder = self.writer.folder
         prompts = {p.prompt_id: p for p in self.ready.prompts}
         self.engine.open_draft(draft_ref(block.draft))
+        start = time.perf_counter()
         try:
             score_block(folder, block, self.engine, prompts, lambda: self.interrupt.asked)
             self.outcome.stopped = self.interrupt.asked
@@ -257,6 +262,8 @@ class _Sweep:
             raise RunError(what, where=str(err.filename or folder), hint=hint) from err
         except Exception as err:  # a model's own code may raise anything; the block is measured
             self.watcher.note(block.draft.label, f"could not be scored: {reason_of(err)}")
+        finally:
+            self.outcome.scoring_s += time.perf_counter() - start
 
     def _wanted(self, cells: list[Cell]) -> Iterator[Cell]:
         """The cells of a group, until the user stops the run."""

@@ -14,18 +14,20 @@ import pytest
 from test_cases_cli import lines, refused, specbench
 
 from specbench import theory
-from specbench.engines.probe import PLAIN_STEPS, room_for, schedule_of, time_cycles
+from specbench.engines.probe import AFTER, BEFORE, PLAIN_STEPS, room_for, schedule_of, time_cycles
+from specbench.engines.torch_engine import TorchEngine
 from specbench.errors import UsageError
 from specbench.intervals import Interval
 from specbench.kvcache import SlabLayer
 from specbench.preflight import get_ready
-from specbench.rank import KeptLogits, places
+from specbench.rank import PLACES, places
 from specbench.rank_read import load_ranking, timed_cycles
 from specbench.rank_tables import Checked
 from specbench.rank_words import gains
 from specbench.recipe import default_recipe, merge_flags
 from specbench.records import Generation, Sampling
 from specbench.results import load_run
+from specbench.score import KeptLogits
 from specbench.summary import summarize
 
 P, Q = [0.1, 0.6, 0.3], [0.5, 0.3, 0.2]
@@ -108,7 +110,7 @@ def test_the_files_say_what_was_done(exact: tuple[Path, Path]) -> None:
     steps = pd.read_csv(predicted / "steps.csv")
     assert set(steps["gamma"]) == {0, 1, 2, 3, 4}
     assert (steps.groupby("place")["gamma"].apply(list).map(len) == PLAIN_STEPS + 4).all()
-    assert steps["place"].nunique() == 8
+    assert steps["place"].nunique() == PLACES
     manifest = json.loads((predicted / "run.json").read_text(encoding="utf-8"))
     assert manifest["kind"] == "rank"
     assert manifest["state"] == "finished"
@@ -205,8 +207,9 @@ def test_cycles_follow_the_schedule_and_leave_out_the_warm_up(at: Path) -> None:
     flags = {"target": str(at / "t"), "draft": [str(at / "d")], "dataset": str(at / "p.txt")}
     ready = get_ready(merge_flags(default_recipe(), {**flags, "threads": "1"}))
     schedule = schedule_of((1, 2, 5), "key")
-    assert schedule[: PLAIN_STEPS + 1] == (0,) * (PLAIN_STEPS + 1)
-    assert sorted(schedule[PLAIN_STEPS + 2 :]) == [1, 2, 5]
+    assert schedule[: BEFORE + 1] == (0,) * (BEFORE + 1)
+    assert schedule[-AFTER:] == (0,) * AFTER
+    assert sorted(schedule[BEFORE + 2 : -AFTER]) == [1, 2, 5]
     found = time_cycles(ready.engine, [[1, 5, 9]], (1, 2, 5), Sampling(1.0), "key")
     assert sorted(one.gamma for one in found) == [0] * PLAIN_STEPS + [1, 2, 5]
     assert all(one.verify_s > 0 and one.other_s > 0 for one in found)
@@ -218,10 +221,10 @@ def test_cycles_follow_the_schedule_and_leave_out_the_warm_up(at: Path) -> None:
 
 
 def test_places_spread_over_prompts_and_depth() -> None:
-    texts = [Generation(f"p{i}", 0, (i,) * 4, token_ids=(90 + i,) * 16) for i in range(5)]
+    texts = [Generation(f"p{i}", 0, (i,) * 4, token_ids=(90 + i,) * 20) for i in range(5)]
     found = list(places(texts, 2, 1000, 0))
-    assert len(found) == 8
-    assert sorted(len(rows[0]) - 4 for rows in found) == [1, 3, 5, 7, 9, 11, 13, 15]
+    assert len(found) == PLACES == 10
+    assert sorted(len(rows[0]) - 4 for rows in found) == [1, 3, 5, 7, 9, 11, 13, 15, 17, 19]
     assert {rows[0][0] for rows in found} | {rows[1][0] for rows in found} == set(range(5))
     assert all(len(row) == 6 for rows in places(texts, 1, 6, 0) for row in rows if len(row) > 5)
 
@@ -277,6 +280,24 @@ def test_places_without_some_gamma_are_left_out() -> None:
     assert found.cycle.tolist() == [[3.5], [4.5]]
     with pytest.raises(UsageError, match="no place"):
         timed_cycles(rows[rows["place"] == 3])
+
+
+def test_texts_that_do_not_fit_together_are_written_in_smaller_batches(
+    at: Path, exact: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, sizes = TorchEngine.generate, []
+
+    def generate(self: TorchEngine, cell: Any, prompts: Any, repeat: int) -> Any:
+        sizes.append(len(prompts))
+        if len(prompts) > 3:
+            return [Generation(p.prompt_id, 0, p.token_ids, status="oom") for p in prompts]
+        return real(self, cell, prompts, repeat)
+
+    monkeypatch.setattr(TorchEngine, "generate", generate)
+    rows, _ = ranked(tmp_path / "r", *greedy(at))
+    assert sizes == [9, 4, 2, 2, 2, 2, 1]
+    want = (exact[0] / "rank.csv").read_text(encoding="utf-8").splitlines()
+    assert [row["tau"] for row in rows] == [line.split(",")[3] for line in want[1:]]
 
 
 # Bad input

@@ -17,8 +17,9 @@ from specbench.engines.torch_engine import TorchEngine
 from specbench.records import Sampling
 from specbench.sampling import uniforms
 
-PLAIN_STEPS = 3
-"""Plain steps timed per place; the first of a batch is left out beside them."""
+BEFORE, AFTER = 2, 2
+"""Plain steps timed per place before and after its cycles; one more, the first, is left out."""
+PLAIN_STEPS = BEFORE + AFTER
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +33,10 @@ class StepTime:
 
 
 def schedule_of(gammas: Sequence[int], key: str) -> tuple[int, ...]:
-    """Plain steps, a cycle to warm up, then each γ once in an order drawn from the key."""
+    """Plain steps, a cycle to warm up, each γ once in an order drawn from the key, plain steps."""
     order = list(gammas)
     random.Random(key).shuffle(order)
-    return (0,) * (1 + PLAIN_STEPS) + (order[-1], *order)
+    return (*[0] * (1 + BEFORE), order[-1], *order, *[0] * AFTER)
 
 
 def room_for(gammas: Sequence[int]) -> int:
@@ -83,7 +84,7 @@ def time_cycles(
 def _timed(job: Job, engine: TorchEngine) -> list[StepTime]:
     assert job.schedule is not None
     rows = decode(job, engine.target, engine.draft)
-    skipped = {0, 1 + PLAIN_STEPS}
+    skipped = {0, 1 + BEFORE}
     return [
         StepTime(wanted, cycle.draft_s, cycle.verify_s, cycle.other_s)
         for place, (wanted, cycle) in enumerate(zip(job.schedule, rows[0].cycles, strict=False))

@@ -25,8 +25,8 @@ FLOORS: list[tuple[list[str], set[str]]] = [
         words(
             """
             records kinds cycle_law inverse_law run_law speed_law theory trace gamma intervals sums
-            stats scored_text replay iid_counts iid decompose latency_parts policies
-            predict ranking
+            stats scored_text replay iid_counts iid faults law_tests law_stats text_tests decompose
+            latency_parts policies predict ranking
             """
         ),
         {"numpy"},

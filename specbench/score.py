@@ -2,7 +2,7 @@
 
 Every tested position's context is a prefix of the text, so one teacher-forced forward of each
 model gives p and q at all of them, under the run's own temperature, top-k and top-p. Chunked:
-memory is bounded by chunk × vocabulary, whatever the text's length.
+memory is bounded, whatever the text's length and the vocabulary.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from specbench.lm import CausalLM, Reader
 from specbench.records import Sampling
 from specbench.sampling import law, one_hot
 
-CHUNK = 64
-"""Positions whose laws are held at once: two float64 tensors of this many rows of vocabulary."""
+ENTRIES = 2**22
+"""Probabilities of one law that are held at once, some 50 bytes each with all that is made of them:
+about 210 MB, whatever the vocabulary and the length."""
+MOST = 512
+"""Positions of a chunk at most."""
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -46,6 +49,11 @@ class TextScores:
 
     def __len__(self) -> int:
         return len(self.s)
+
+
+def chunk_of(vocab: int) -> int:
+    """Positions that are scored at once."""
+    return max(1, min(MOST, ENTRIES // vocab))
 
 
 class TextScorer:
@@ -91,7 +99,7 @@ class TextScorer:
             yield from (_alone(p, tokens[0, at : at + len(p)]) for at, p in laws)
             return
         drafted = tested.to(tokens.device)
-        others = self.draft.along(tokens, start, end, self.sampling, CHUNK)
+        others = self.draft.along(tokens, start, end, self.sampling, self.logits.chunk)
         for (at, p), q in zip(laws, others, strict=True):
             here = drafted[at - start : at - start + len(p)]
             yield _pair(p, q, tokens[0, at : at + len(p)], here)
@@ -109,6 +117,7 @@ class KeptLogits:
 
     def __init__(self, target: CausalLM, room: int) -> None:
         self.target = target
+        self.chunk = chunk_of(target.vocab_size)
         self._room = room
         self._reader = Reader(target)
         self._found: dict[tuple[int, ...], list[tuple[int, Tensor]]] = {}
@@ -122,7 +131,7 @@ class KeptLogits:
         entry = 8 if self.target.dtype == torch.float64 else 4
         keep = (end - start) * self.target.vocab_size * entry <= self._room
         chunks: list[tuple[int, Tensor]] = []
-        for at, logits in self._reader.along(tokens, start, end, CHUNK):
+        for at, logits in self._reader.along(tokens, start, end, self.chunk):
             if keep:
                 chunks.append((at, logits))
             yield at, logits

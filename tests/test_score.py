@@ -15,11 +15,13 @@ import pytest
 import torch
 from test_cases_cli import lines, measure
 
+from specbench import score
 from specbench.lm import Reader, Session
 from specbench.records import Sampling
-from specbench.score import CHUNK, TextScorer
+from specbench.score import TextScorer, chunk_of
 
 PROMPT = [1, 5, 9]
+CHUNK = 64
 FLOATS = npt.NDArray[np.float64]
 
 
@@ -62,8 +64,11 @@ LAWS = [Sampling(1.0), Sampling(0.7), Sampling(1.5, top_k=9), Sampling(1.0, top_
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma3"])
 @pytest.mark.parametrize("law", LAWS)
-def test_every_number_is_that_of_whole_forwards(family: str, law: Sampling) -> None:
+def test_every_number_is_that_of_whole_forwards(
+    family: str, law: Sampling, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Over a chunk's border; the sliding windows of Mistral and Gemma are crossed."""
+    monkeypatch.setattr(score, "MOST", CHUNK)
     p_model, q_model = models.rnd(family), models.noisy(models.rnd(family), 0.2)
     emitted = text()
     tested = np.where(np.arange(len(emitted)) % 3 == 0, np.array(emitted) * 5 % 32, -1)
@@ -159,6 +164,10 @@ def test_a_prompt_is_fed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for prompt in ([1, 2, 3], [1, 2, 3], [1, 2, 4, 5], [1, 2, 4, 5], [1, 2, 3]):
         list(reader.along(*_whole(prompt, text(5)), CHUNK))
     assert fed == [2, 3, 2]
+
+
+def test_memory_of_a_chunk_is_bounded() -> None:
+    assert [chunk_of(vocab) for vocab in (32, 49_152, 151_936, 2**23)] == [512, 85, 27, 1]
 
 
 def test_logits_that_are_not_finite_are_refused() -> None:

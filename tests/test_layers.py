@@ -69,7 +69,8 @@ FLOORS: list[tuple[list[str], set[str]]] = [
     (
         words(
             """
-            interrupt preflight manifest progress score scoring sweep rank doctor pair_check
+            interrupt preflight manifest progress score scoring sweep rank verify_exact
+            verify_sequence doctor pair_check
             """
         ),
         {"numpy", "torch", "transformers", "psutil", "rich"},

@@ -45,6 +45,10 @@ class Measured:
     variation; None if even the largest fault of its kind would be missed."""
     limit: float | None = None
     """What an exact test allows."""
+    rounded: bool = False
+    """For an exact test that did not fail: whether something differs by rounding."""
+    where: str = ""
+    """The draft and the law, where a test is of one of several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,7 @@ class LawTest:
     result: Result
     detectable: float | None
     limit: float | None = None
+    where: str = ""
     again: Measured | None = field(default=None, compare=False)
     """The rerun, with a fresh seed and four times the size."""
 
@@ -85,12 +90,19 @@ def judged(found: Sequence[Measured]) -> list[LawTest]:
             one.statistic,
             one.size,
             one.p_value,
-            "bug" if (adjusted[place] < FAMILY if place in adjusted else one.wrong) else "ok",
+            _result(one, adjusted.get(place)),
             one.reach(level),
             one.limit,
+            one.where,
         )
         for place, one in enumerate(found)
     ]
+
+
+def _result(one: Measured, adjusted: float | None) -> Result:
+    if one.wrong if adjusted is None else adjusted < FAMILY:
+        return "bug"
+    return "numerics" if one.rounded else "ok"
 
 
 def confirmed(first: LawTest, again: Measured | None) -> LawTest:

@@ -25,8 +25,8 @@ FLOORS: list[tuple[list[str], set[str]]] = [
         words(
             """
             records kinds cycle_law inverse_law run_law speed_law theory trace gamma intervals sums
-            stats scored_text replay iid_counts iid faults law_tests law_stats text_tests decompose
-            latency_parts policies predict ranking
+            stats scored_text replay iid_counts iid faults law_tests law_stats text_tests verified
+            decompose latency_parts policies predict ranking
             """
         ),
         {"numpy"},
@@ -70,7 +70,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
         words(
             """
             interrupt preflight manifest progress score scoring sweep rank verify_exact
-            verify_sequence doctor pair_check
+            verify_sequence verify_text verify_greedy verify doctor pair_check
             """
         ),
         {"numpy", "torch", "transformers", "psutil", "rich"},

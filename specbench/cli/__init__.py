@@ -15,6 +15,7 @@ from specbench.cli.report import report
 from specbench.cli.run import run
 from specbench.cli.theory import theory
 from specbench.cli.validate import validate
+from specbench.cli.verify import verify
 from specbench.errors import SpecbenchError
 from specbench.signs import Signs, never_die_of_a_sign
 from specbench.version import VERSION
@@ -45,7 +46,16 @@ def _root(
     """Benchmark draft/target pairs for speculative decoding."""
 
 
-for _command in (run, rank, quiet_end(report), quiet_end(theory), quiet_end(ls), validate, doctor):
+for _command in (
+    run,
+    rank,
+    verify,
+    quiet_end(report),
+    quiet_end(theory),
+    quiet_end(ls),
+    validate,
+    doctor,
+):
     app.command()(_command)
 
 

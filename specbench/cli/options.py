@@ -162,3 +162,13 @@ Texts = Annotated[
         rich_help_panel=WHAT,
     ),
 ]
+Samples = Annotated[
+    int,
+    typer.Option(
+        min=5000,
+        max=10_000_000,
+        metavar="N",
+        help="Sequences of the reference pair; 20,000 take seconds.",
+        rich_help_panel=HOW,
+    ),
+]

@@ -1,0 +1,56 @@
+"""`specbench verify`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from specbench.cli import options
+from specbench.cli.choices import Format
+
+
+def verify(
+    ctx: typer.Context,
+    recipe: options.Recipe = None,
+    target: options.Target = None,
+    draft: options.Draft = None,
+    gamma: options.Gamma = None,
+    dataset: options.Dataset = None,
+    category: options.Category = None,
+    num_prompts: options.NumPrompts = None,
+    min_tokens: options.MinTokens = None,
+    max_tokens: options.MaxTokens = None,
+    raw_prompt: options.RawPrompt = None,
+    max_new_tokens: options.MaxNewTokens = None,
+    temperature: options.Temperature = None,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    batch_size: options.BatchSize = None,
+    ignore_eos: options.IgnoreEos = None,
+    repeats: options.Repeats = None,
+    seed: options.Seed = None,
+    dtype: options.Dtype = None,
+    draft_dtype: options.DraftDtype = None,
+    device: options.Device = None,
+    threads: options.Threads = None,
+    forward: options.Forward = None,
+    engine: options.Engine = None,
+    trust_remote_code: options.TrustRemoteCode = None,
+    keep_going: options.KeepGoing = False,
+    output_format: options.OutputFormat = Format.table,
+    quiet: options.Quiet = False,
+    no_color: options.NoColor = False,
+    samples: options.Samples = 20_000,
+) -> None:
+    """Is the output law the target's? Exact and statistical tests, and what they would have seen.
+
+    In float32 and at γ 4 unless asked otherwise. Exit codes: 0 lossless within the stated power,
+    3 not lossless, 4 cannot be told.
+
+    Example: specbench verify -t embedded -d embedded --format json
+    """
+    from specbench.cli.verify_flow import verify_flow
+
+    flags: dict[str, Any] = dict(ctx.params)
+    raise typer.Exit(verify_flow(flags))

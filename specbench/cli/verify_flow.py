@@ -1,0 +1,44 @@
+"""From the flags of `verify` to a verdict."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from specbench.cli.run_flow import recipe_of
+from specbench.recipe import Recipe, merge_flags
+
+GAMMA, DTYPE = "4", "float32"
+"""Where neither flags nor a recipe say otherwise."""
+
+
+def verify_flow(flags: dict[str, Any]) -> int:
+    """Verify, report, and return the exit code: 0, 3 or 4."""
+    recipe = _with_defaults(recipe_of(flags), flags)
+    from specbench.preflight import get_ready
+    from specbench.progress import Progress
+    from specbench.verify import run_verify
+    from specbench.verify_words import as_text, print_verified
+
+    progress = Progress(quiet=flags["quiet"], no_color=flags["no_color"])
+    for note in recipe.notes:
+        progress.say(f"note: {note}")
+    ready = get_ready(recipe, keep_going=flags["keep_going"], say=progress.say)
+    progress.opening(ready)
+    found = run_verify(ready, flags["samples"], progress.say)
+    output = flags["output_format"].value
+    if output == "table":
+        print_verified(found, quiet=flags["quiet"], no_color=flags["no_color"])
+    else:
+        sys.stdout.write(as_text(found, output))
+    return found.exit_code
+
+
+def _with_defaults(recipe: Recipe, flags: dict[str, Any]) -> Recipe:
+    """Rounding of half precision looks like a small fault, so it has to be asked for."""
+    changes: dict[str, object] = {}
+    if recipe.measure.dtype is None:
+        changes["dtype"] = DTYPE
+    if flags["gamma"] is None and flags["recipe"] is None:
+        changes["gamma"] = GAMMA
+    return merge_flags(recipe, changes) if changes else recipe

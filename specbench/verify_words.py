@@ -1,0 +1,296 @@
+"""A verification as people see it: a line per check, what follows, and rows for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TextIO
+
+from specbench import files
+from specbench.faults import FAULTS
+from specbench.findings import Paragraph
+from specbench.law_tests import POWER, LawTest, Measured
+from specbench.markdown import escaped
+from specbench.signs import Signs
+from specbench.tables import Column, Line, Span, Table, cells, plain
+from specbench.terminal import apart, console_for, laid, show, told, wrapped
+from specbench.verified import FirstDifference, GreedyFound, Verified
+from specbench.wording import count, one_line
+
+COLUMNS = ("name", "statistic", "p_value", "passed", "detectable")
+RESULTS = {
+    "ok": ("ok", "cyan"),
+    "numerics": ("numerics", "cyan"),
+    "bug": ("BUG", "red"),
+    "unsure": ("open", "yellow"),
+}
+LOOK = {fault.name: fault.look for fault in FAULTS} | {
+    "token log probability": "is the target's temperature the one asked for, on both sides",
+    "draft log probability": "does the draft draw from the very law that it hands on",
+    "tokens outside the kept set": "are top-k and top-p applied to the target as asked for",
+}
+"""Where to look first, by the test that a fault moves most."""
+Row = tuple[str, str, str, str]
+"""Check, what was looked at, result, what was found."""
+
+
+def name_of(one: LawTest) -> str:
+    """A test's name, unlike all others."""
+    return f"{one.group}: {one.name}" + (f" ({one.where})" if one.where else "")
+
+
+def p_text(p: float) -> str:
+    """A p value in two digits, one where it is small."""
+    if p < 1e-12:
+        return "p < 1e-12"
+    return f"p = {p:.2g}" if p >= 1e-3 else f"p = {p:.0e}" if p < 1e-4 else f"p = {p:.4f}"
+
+
+def rows(found: Verified) -> Iterator[Row]:
+    """The lines of the table."""
+    for one in found.tests:
+        if one.group == "exact":
+            text = f"{one.statistic:.1e} off at most" if one.limit else _misdrawn(one)
+            yield "exact", one.name, one.result, text
+    for one in found.tests:
+        if one.group == "sequence":
+            yield from _sequence(one)
+    for where in dict.fromkeys(one.where for one in found.tests if one.group == "own text"):
+        yield from _text([o for o in found.tests if (o.group, o.where) == ("own text", where)])
+    for greedy in found.greedy:
+        tests = [o for o in found.tests if (o.group, o.where) == ("greedy", greedy.where)]
+        if tests:
+            yield _greedy(greedy, tests)
+
+
+def _misdrawn(one: LawTest) -> str:
+    return f"{one.statistic:.1%} of probes wrong" if one.statistic else "each where it belongs"
+
+
+def _sequence(one: LawTest) -> Iterator[Row]:
+    yield "sequence", one.name, first_result(one), f"{_p(one)}, {count(one.size)} sequences"
+    yield from _again(one)
+
+
+def first_result(one: LawTest) -> str:
+    """Of the first try, where there was a second one."""
+    return "bug" if one.again is not None else one.result
+
+
+def _again(one: LawTest) -> Iterator[Row]:
+    if one.again is not None:
+        text = f"{_p(one.again)}, {count(one.again.size)}"
+        yield "", f"{one.name}, again", one.result, text
+
+
+def _p(one: LawTest | Measured) -> str:
+    return p_text(one.p_value) if one.p_value is not None else ""
+
+
+def _text(tests: Sequence[LawTest]) -> Iterator[Row]:
+    size = max(one.size for one in tests)
+    drawn = [one.p_value for one in tests if one.p_value is not None]
+    failed = [one for one in tests if not one.passed or one.again is not None]
+    where = f", {tests[0].where}" if tests[0].where else ""
+    result = "bug" if any(o.result == "bug" for o in failed) else "unsure" if failed else "ok"
+    if failed and all(one.result == "ok" for one in failed):
+        result = "ok"
+    smallest = f"smallest {p_text(min(drawn))}" if drawn else "no random choice to test"
+    yield "own text", f"{len(tests)} tests over {count(size)} tokens{where}", result, smallest
+    for one in failed:
+        yield "", one.name, first_result(one), _statistic(one)
+        yield from _again(one)
+
+
+def _statistic(one: LawTest) -> str:
+    if one.p_value is None:
+        return f"{one.statistic:g} of {count(one.size)}"
+    sign = "D" if one.name.startswith("ranks") else "z"
+    return f"{sign} = {one.statistic:.2g}, {_p(one)}"
+
+
+def _greedy(greedy: GreedyFound, tests: Sequence[LawTest]) -> Row:
+    size = max(one.size for one in tests)
+    where = f", {greedy.where}" if greedy.where else ""
+    name = f"{count(size, 'token')}, δ {greedy.delta:.1e}{where}"
+    for one in tests:
+        if one.result == "bug":
+            return "greedy", name, "bug", f"{one.name}: {one.statistic:.2g}, limit {one.limit:.2g}"
+    if greedy.differ:
+        return "greedy", name, "numerics", f"{greedy.differ} differ, all near ties"
+    ties = count(greedy.near_ties, "near tie")
+    return "greedy", name, "ok", f"same text, {ties}"
+
+
+def table(found: Verified) -> Table:
+    """All checks."""
+    every = list(rows(found))
+    results: list[list[Span]] = [[RESULTS[row[2]]] for row in every]
+    return Table(
+        [
+            Column("check", cells([row[0] for row in every])),
+            Column("", cells([one_line(row[1]) for row in every]), shrink=24),
+            Column("result", results),
+            Column("found", cells([row[3] for row in every])),
+        ],
+        [""] * len(every),
+    )
+
+
+def paragraphs(found: Verified) -> list[Paragraph]:
+    """What follows: the answer first."""
+    said = {"lossless": _lossless, "not-lossless": _fault, "inconclusive": _open}
+    return list(said[found.verdict](found))
+
+
+def _lossless(found: Verified) -> Iterator[Paragraph]:
+    rounded = [one for one in found.greedy if one.differ]
+    lead = "Lossless up to rounding" if rounded else "Lossless"
+    power = f"{100 * POWER:.0f} % probability"
+    reach = "" if found.reach is None else f"{found.reach:.3f}"
+    yield Paragraph(
+        f"{lead}, as far as this can see: a fault of the sampler that moves the law of four "
+        f"tokens by {reach} (total variation) or more would have been found with {power}.",
+        tone="good",
+    )
+    for one in rounded:
+        if one.first is not None:
+            yield Paragraph(_first(one, one.first))
+    if text := _own_reach(found):
+        yield Paragraph(text)
+
+
+def _own_reach(found: Verified) -> str:
+    """How small a fault the pair's own texts would have shown, kind by kind."""
+    known = [one for one in found.tests if one.group == "own text" and one.name in LOOK]
+    seen = [one.detectable for one in known if one.detectable is not None]
+    missed = dict.fromkeys(one.name for one in known if one.detectable is None)
+    if not known:
+        return ""
+    text = ""
+    if seen:
+        text = (
+            "On its own text: a fault of a known kind in "
+            f"{min(seen):.3f} to {max(seen):.3f} of the tokens' mass, by kind."
+        )
+    if missed:
+        names = "; ".join(missed)
+        text += f" Too rare to be seen there, with this many tokens: {names}; --repeats for more."
+    return text.strip()
+
+
+def _first(greedy: GreedyFound, one: FirstDifference) -> str:
+    (ours, plain_), (a, b) = one.words, one.logits
+    text = (
+        f"First difference: prompt {one_line(one.prompt_id)}, token {one.index + 1}: "
+        f"{_quoted(ours)} ({a:.4g}) against {_quoted(plain_)} ({b:.4g}), apart by {b - a:.2g}, "
+        f"under the {greedy.delta:.2g} by which this model's own one-token and block passes may "
+        "part."
+    )
+    if one.dtype:
+        same = one.finer[0] == one.finer[1]
+        says = f"both say {_quoted(one.finer[0])}" if same else "they still part"
+        text += f" In {one.dtype} {says}."
+    text += " This is not a fault of the sampler."
+    return f"{text} To see equal text: --dtype float64"
+
+
+def _quoted(word: str) -> str:
+    return json.dumps(word, ensure_ascii=False)
+
+
+def _fault(found: Verified) -> Iterator[Paragraph]:
+    bugs = [one for one in found.tests if one.result == "bug"]
+    names = "; ".join(name_of(one) for one in bugs[:3])
+    more = f"; and {len(bugs) - 3} more" if len(bugs) > 3 else ""
+    yield Paragraph(
+        f"Not lossless. The output is drawn from another law than the target's: {names}{more}.",
+        tone="bad",
+    )
+    nearest = suspect(bugs)
+    if nearest is not None:
+        yield Paragraph(f"Nearest known fault: {nearest.name}. First step: {LOOK[nearest.name]}.")
+    for greedy in found.greedy:
+        tests = [one for one in bugs if (one.group, one.where) == ("greedy", greedy.where)]
+        first = greedy.first
+        if tests and first is not None:
+            yield Paragraph(
+                f"First difference: prompt {one_line(first.prompt_id)}, token {first.index + 1}: "
+                f"{_quoted(first.words[0])} against {_quoted(first.words[1])}, apart by "
+                f"{first.logits[1] - first.logits[0]:.2g}, where rounding reaches "
+                f"{greedy.delta:.2g}."
+            )
+
+
+def suspect(bugs: Sequence[LawTest]) -> LawTest | None:
+    """The test of a known fault that speaks loudest."""
+    known = [one for one in bugs if one.group == "own text" and one.name in LOOK]
+    outside = [one for one in known if one.p_value is None]
+    return max(outside or known, key=lambda one: abs(one.statistic), default=None)
+
+
+def _open(found: Verified) -> Iterator[Paragraph]:
+    for one in found.tests:
+        if one.result == "unsure":
+            again = f", then {_p(one.again)} on the rerun" if one.again is not None else ""
+            more = f"--samples {16 * found.samples}" if one.group == "sequence" else "--repeats 16"
+            yield Paragraph(
+                f"Cannot be told: {name_of(one)}, {_p(one)}{again}. Next: {more}", tone="unsure"
+            )
+    for reason in found.missing:
+        yield Paragraph(f"Cannot be told: not looked at, {one_line(reason)}.", tone="unsure")
+
+
+def heading(found: Verified) -> str:
+    """What was verified."""
+    drafts = ", ".join(one_line(draft) for draft in found.drafts)
+    gammas = ", ".join(map(str, found.gammas))
+    return f"{one_line(found.target)} with {drafts}, γ {gammas}, {found.dtype}"
+
+
+def print_verified(
+    found: Verified, *, quiet: bool, no_color: bool, stream: TextIO | None = None
+) -> None:
+    """The table and what follows from it; if quiet, its first sentence."""
+    out = stream or sys.stdout
+    console, signs = console_for(out, no_color=no_color), Signs(out)
+    said = paragraphs(found)
+    if quiet:
+        show([[(signs(said[0].text), "")]], console)
+        return
+    head: list[Line] = [[(t, "bold")] for t in wrapped(signs(heading(found)), console.width)]
+    body = laid(table(found), console.width, signs)
+    show(apart([head, body, told(said, console.width, signs)]), console)
+
+
+def as_text(found: Verified, output: str) -> str:
+    """All tests as JSON, CSV or Markdown."""
+    values = [
+        (name_of(t), _number(t.statistic), _number(t.p_value), t.passed, _number(t.detectable))
+        for t in found.tests
+    ]
+    if output == "json":
+        tests = [dict(zip(COLUMNS, row, strict=True)) for row in values]
+        document = {"verdict": found.verdict, "tests": tests}
+        return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    if output == "csv":
+        return files.csv_line(COLUMNS) + "".join(map(files.csv_line, values))
+    return _markdown(found)
+
+
+def _number(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _markdown(found: Verified) -> str:
+    shown = table(found)
+    lines = [[column.name for column in shown.columns], ["---"] * len(shown.columns)]
+    lines += [
+        [escaped(plain(column.cells[row])) for column in shown.columns]
+        for row in range(len(shown.styles))
+    ]
+    body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    said = "\n\n".join(escaped(one.text) for one in paragraphs(found))
+    return f"### specbench: {found.verdict}\n\n{escaped(heading(found))}\n\n{said}\n\n{body}\n"

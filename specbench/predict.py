@@ -9,7 +9,7 @@ same places.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,6 +26,8 @@ class CycleTimes:
     """Cycle times of one draft in K places, seconds."""
 
     gammas: tuple[int, ...]
+    contexts: tuple[int, ...]
+    """[K]: tokens behind which each place was timed."""
     plain: Floats
     """[K]: a plain step."""
     draft: Floats
@@ -67,7 +69,7 @@ class Estimate:
         value = math.exp(self.value)
         if not math.isfinite(self.se) or self.degrees < 1:
             return Interval(value)
-        half = t_quantile(min(int(self.degrees), 10_000), confidence) * self.se
+        half = t_quantile(int(min(self.degrees, 10_000)), confidence) * self.se
         return Interval(value, value * math.exp(-half), value * math.exp(min(half, 700.0)), self.se)
 
     def p_value(self) -> float | None:
@@ -112,6 +114,8 @@ class Forecast:
 
     draft: str
     timed: CycleTimes
+    prompts: tuple[str, ...]
+    """Of each row of `replayed`."""
     replayed: Replayed
     """At the γ of `timed`, one row a prompt."""
 
@@ -119,6 +123,14 @@ class Forecast:
     def gammas(self) -> tuple[int, ...]:
         """Tokens per cycle that were timed."""
         return self.timed.gammas
+
+    def over(self, prompts: set[str]) -> Forecast:
+        """The forecast from the texts of some prompts."""
+        rows = [row for row, prompt in enumerate(self.prompts) if prompt in prompts]
+        kept = tuple(self.prompts[row] for row in rows)
+        if len(rows) == len(self.prompts):
+            return self
+        return replace(self, replayed=self.replayed.take(rows), prompts=kept)
 
     def log_tau(self, at: int) -> tuple[float, Floats]:
         """ln τ at the γ of this place, over all prompts and without each."""
@@ -167,13 +179,19 @@ def compared(a: Forecast, at: int, b: Forecast, other: int) -> Estimate:
     Places are the same texts at the same depth, so they pair also for two drafts, each against
     plain steps of its own.
     """
-    (whole, rest), (whole_b, rest_b) = a.log_tau(at), b.log_tau(other)
+    (whole, rest), (whole_b, rest_b) = (one.log_tau(n) for one, n in _common(a, at, b, other))
     text = _jackknifed(whole - whole_b, rest - rest_b)
-    same = len(a.timed.plain) == len(b.timed.plain)
+    same = a.timed.contexts == b.timed.contexts
     costs = a.timed.log_cost[:, at], b.timed.log_cost[:, other]
     if same:
         return text.plus(trimmed(costs[0] - costs[1]), -1.0)
     return text.plus(trimmed(costs[0]), -1.0).plus(trimmed(costs[1]))
+
+
+def _common(a: Forecast, at: int, b: Forecast, other: int) -> list[tuple[Forecast, int]]:
+    """Both over the prompts that both have, row by row."""
+    shared = set(a.prompts) & set(b.prompts)
+    return [(one.over(shared), place) for one, place in ((a, at), (b, other))]
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,12 @@ import dataclasses
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from specbench import files
 from specbench.drafts.base import Draft
 from specbench.engines.probe import room_for, time_cycles
 from specbench.engines.torch_engine import TorchEngine
@@ -27,11 +26,11 @@ from specbench.preflight import Ready, draft_ref
 from specbench.prompts import set_hash
 from specbench.rank_files import RankWriter, Step
 from specbench.rank_read import load_ranking, table_of
+from specbench.rank_texts import read_texts
 from specbench.ranking import Ranking
-from specbench.recipe import Block, Recipe, laws
+from specbench.recipe import Block, laws
 from specbench.recipe_specs import DraftSpec
 from specbench.records import Cell, Generation, Sampling
-from specbench.results import read_manifest
 from specbench.score import KeptLogits, TextScorer
 from specbench.score_files import NUMBERS, ScoredGeneration, write_scores
 from specbench.sweep import Destination, Outcome, Watcher, run_sweep
@@ -127,7 +126,7 @@ class _Work:
         """The target's text of every prompt under every law, made or read."""
         start = time.perf_counter()
         for law in self.laws:
-            found = self._made(law) if given is None else read_texts(given, self.ready, law)
+            found = self._made(law) if given is None else self._given(given, law)
             failed = [one for one in found if one.status != "ok" or not one.token_ids]
             for one in failed:
                 self.say(f"note: {one.prompt_id} is left out: {one.reason or 'no text'}")
@@ -141,6 +140,18 @@ class _Work:
 
     def _made(self, law: Sampling) -> list[Generation]:
         """In batches where the target can be batched, in the order of the prompts."""
+        with self.engine.alone():
+            return self._written(law)
+
+    def _given(self, folder: Path, law: Sampling) -> list[Generation]:
+        """Those of an earlier result, and what they lack."""
+        found = read_texts(folder, self.ready, law)
+        missing = len(self.ready.prompts) - len(found)
+        if missing:
+            self.say(f"note: {missing} of {len(self.ready.prompts)} prompts have no text there")
+        return found
+
+    def _written(self, law: Sampling) -> list[Generation]:
         prompts = self.ready.prompts
         groups = math.ceil(len(prompts) / TEXT_BATCH)
         size = self._batch(math.ceil(len(prompts) / groups))
@@ -171,6 +182,10 @@ class _Work:
         if draft.law != "context":
             self._drop(spec, "its law depends on where a cycle began: measure it with run")
             return
+        if self.engine.context <= room_for(self.gammas):
+            most = max(self.gammas)
+            self._drop(spec, f"a context of {self.engine.context} is too short to time γ {most} in")
+            return
         for law in self.laws:
             start = time.perf_counter()
             reason = self._score(spec, draft, law)
@@ -189,9 +204,13 @@ class _Work:
     def _score(self, spec: DraftSpec, draft: Draft, law: Sampling) -> str:
         """Write the draft's scores; the reason if there is none."""
         room = self.engine.context
+        texts = [one for one in self.texts[law] if len(one.prompt_token_ids) < room]
+        if len(texts) < len(self.texts[law]):
+            left = len(self.texts[law]) - len(texts)
+            self.say(f"note: {spec.label}: {left} prompts do not fit into its context of {room}")
         scorer = TextScorer(self.engine.target, draft, law, self.kept)
         found = []
-        for one in self.texts[law]:
+        for one in texts:
             text = one.token_ids[: max(room - len(one.prompt_token_ids), 0)]
             none = np.full(len(text), -1, dtype=np.int64)
             try:
@@ -203,7 +222,7 @@ class _Work:
                 return "its logits are not finite (W14)"
             ids = np.array(text, dtype=np.int64)
             found.append(ScoredGeneration(one.prompt_id, 0, ids, len(ids), none, numbers))
-        if not any(len(one.token_ids) for one in found):
+        if not found:
             return f"no text fits into its context of {room}"
         write_scores(self.writer.folder, Cell(spec.label, 0, law).id, found)
         return ""
@@ -213,6 +232,8 @@ class _Work:
         seed = self.ready.recipe.sampling.seed
         room = self.engine.context - room_for(self.gammas)
         contexts = list(places(self.texts[law], batch, room, seed))
+        if any(len(row) == room for rows in contexts for row in rows):
+            self.say(f"note: {label}: timed behind {room} tokens at most, for its context")
         for place, rows in enumerate(contexts[:1] + contexts):
             key = f"{seed}/{batch}/{place}"
             times = time_cycles(self.engine, rows, self.gammas, law, key)
@@ -245,48 +266,5 @@ def places(
             one = texts[(place * batch + row) % len(texts)]
             cut = round((depth + 0.5) / PLACES * len(one.token_ids))
             tokens = [*one.prompt_token_ids, *one.token_ids[:cut]]
-            rows.append(tokens[: max(room, 1)])
+            rows.append(tokens[:room])
         yield rows
-
-
-def read_texts(folder: Path, ready: Ready, law: Sampling) -> list[Generation]:
-    """The target's texts of a law from an earlier result, for the prompts that are asked for."""
-    _refuse_other(read_manifest(folder), ready.recipe, folder)
-    wanted = {files.plain(prompt.prompt_id): prompt for prompt in ready.prompts}
-    found: dict[str, Generation] = {}
-    for row in files.json_lines(folder / "tokens.jsonl"):
-        prompt = wanted.get(str(row.get("prompt_id")))
-        if prompt is None or row.get("gamma") != 0 or not _is_of(row, law):
-            continue
-        ids = tuple(_ids(row.get("token_ids")))
-        if tuple(_ids(row.get("prompt_token_ids"))) == prompt.token_ids:
-            found.setdefault(
-                prompt.prompt_id, Generation(prompt.prompt_id, 0, prompt.token_ids, token_ids=ids)
-            )
-    if not found:
-        raise UsageError(
-            f"--texts {folder}: no plain text of these prompts at temperature {law.temperature:g}",
-            hint="a result of the same target, prompts and sampling; or leave --texts out",
-        )
-    return [found[prompt.prompt_id] for prompt in ready.prompts if prompt.prompt_id in found]
-
-
-def _refuse_other(manifest: Mapping[str, object], recipe: Recipe, folder: Path) -> None:
-    """Texts of another target are no sample of this one's law."""
-    settings = manifest.get("settings")
-    there = settings.get("target") if isinstance(settings, dict) else None
-    if there != recipe.target.label:
-        raise UsageError(
-            f"--texts {folder}: written by {there}, not by {recipe.target.label}",
-            hint="a result of the same target; or leave --texts out",
-        )
-
-
-def _is_of(row: Mapping[str, object], law: Sampling) -> bool:
-    batch = row.get("batch_size")
-    size = batch if isinstance(batch, int) else 1
-    return row.get("cell") == Cell(str(row.get("draft")), 0, law, size).id
-
-
-def _ids(value: object) -> list[int]:
-    return [int(i) for i in value] if isinstance(value, list) else []

@@ -71,6 +71,8 @@ RANK: Final = (
     "measured_high",
 )
 HINT = "specbench rank makes such a folder"
+LONGEST_S = 1e9
+"""No time and no count is above it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +164,13 @@ def is_rank(folder: Path) -> bool:
 
 
 def read_steps(folder: Path) -> pd.DataFrame:
-    """`steps.csv`; refused where a number is missing or below 0."""
+    """`steps.csv`; refused where a number is missing or none that a cycle can have."""
     path = folder / "steps.csv"
     table = read_table(path, STEPS)
     for name in STEPS[1:]:
-        wrong = ~(table[name] >= 0)
+        low = 1e-9 if name == "verify_s" else 0
+        wrong = ~((table[name] >= low) & (table[name] < LONGEST_S))
         if wrong.any():
             row = int(wrong.to_numpy().argmax()) + 2
-            raise UsageError(f"{path}, row {row}: {name} is no number of 0 or more", hint=HINT)
+            raise UsageError(f"{path}, row {row}: {name} cannot be right", hint=HINT)
     return table

@@ -18,7 +18,7 @@ from specbench.ranking import Board, Entry, Key, Ranking, Scored, Timed, best_fi
 from specbench.records import Cell, Sampling
 from specbench.replay import replay
 from specbench.results import load_run, read_manifest
-from specbench.score_files import read_scores
+from specbench.score_files import read_scores, score_path
 from specbench.scored_text import pack
 from specbench.summary import summary_of
 
@@ -40,7 +40,9 @@ def load_ranking(folder: Path) -> Ranking:
             cell = Cell(draft, 0, law).id
             raise UsageError(f"{folder}: {draft} has no scores/{cell}.parquet", hint=HINT)
         replayed = replay(scored.keep, times.gammas)
-        entry = Entry(draft, scored, replayed, Timed(Forecast(draft, times, replayed)))
+        entry = Entry(
+            draft, scored, replayed, Timed(Forecast(draft, times, scored.prompts, replayed))
+        )
         boards.setdefault((law, batch), []).append(entry)
     for (law, _), entries in boards.items():
         entries += _simulated(folder, manifest, law, entries[0].replayed.gammas)
@@ -76,6 +78,7 @@ def timed_cycles(rows: pd.DataFrame) -> CycleTimes:
     seconds = rows[["draft_s", "verify_s", "other_s"]].sum(axis=1)
     # Few steps a place, and every γ of it stands on them: one slow step must not count.
     plain = seconds[rows["gamma"] == 0].groupby(rows["place"]).median()
+    behind = rows.groupby("place")["num_context_tokens"].max()
     drafted = rows[rows["gamma"] > 0]
     tables = [
         drafted.pivot_table(index="place", columns="gamma", values=f"{name}_s", aggfunc="mean")
@@ -86,29 +89,47 @@ def timed_cycles(rows: pd.DataFrame) -> CycleTimes:
         what = "steps.csv: no place in which plain steps and every γ were timed"
         raise UsageError(what, hint=HINT)
     values = [table.loc[places, gammas].to_numpy(np.float64) for table in tables]
-    return CycleTimes(tuple(gammas), plain.loc[places].to_numpy(np.float64), *values)
+    contexts = tuple(int(n) for n in behind.loc[places])
+    return CycleTimes(tuple(gammas), contexts, plain.loc[places].to_numpy(np.float64), *values)
 
 
 def read_texts(folder: Path, draft: str, law: Sampling) -> Scored | None:
-    """The scores of one draft along the target's texts of one law."""
-    table = read_scores(folder, Cell(draft, 0, law).id)
+    """The scores of one draft along the target's texts of one law; refused where damaged."""
+    cell = Cell(draft, 0, law).id
+    table = read_scores(folder, cell)
     if table is None:
         return None
-    rows = [group for _, group in table[table["delivered"]].groupby("prompt_id", sort=False)]
+    from pandas.api.types import is_bool_dtype
+
+    path = score_path(folder, cell)
+    if not is_bool_dtype(table["delivered"]):
+        raise UsageError(f"{path}: delivered is neither true nor false", hint=HINT)
+    rows = {
+        str(name): group
+        for name, group in table[table["delivered"]].groupby("prompt_id", sort=False)
+    }
+    if not rows:
+        raise UsageError(f"{path} holds no token", hint=HINT)
     known = not table["confidence"].isna().any()
-    return Scored(
-        pack([group["s"].to_numpy() for group in rows]),
-        pack([group["overlap"].to_numpy() for group in rows]),
-        pack([group["confidence"].to_numpy() for group in rows]) if known else None,
-    )
+    try:
+        keep, overlap, *confidence = (
+            pack([group[name].to_numpy(np.float64) for group in rows.values()])
+            for name in ("s", "overlap", *(["confidence"] if known else []))
+        )
+    except ValueError as fault:
+        raise UsageError(f"{path} is damaged", where=str(fault), hint=HINT) from fault
+    return Scored(keep, overlap, tuple(rows), confidence[0] if confidence else None)
 
 
 def measured_speedups(folder: Path) -> dict[tuple[Key, int], Interval]:
     """Speedups of the run that checked a prediction, by key and γ."""
-    if not (folder / "generations.csv").is_file():
-        return {}
-    found = {}
-    for row in summary_of(load_run(folder)):
+    found: dict[tuple[Key, int], Interval] = {}
+    try:
+        rows = list(summary_of(load_run(folder))) if folder.is_dir() else []
+    except UsageError:
+        # The prediction stands without its check; `report` of that folder says what is wrong.
+        return found
+    for row in rows:
         value = _number(row.get("speedup"))
         if row["category"] != ALL or not row["gamma"] or value is None:
             continue

@@ -11,6 +11,7 @@ from typing import TextIO
 from specbench import files
 from specbench.errors import UsageError
 from specbench.findings import Paragraph
+from specbench.intervals import FEW_CLUSTERS
 from specbench.markdown import escaped
 from specbench.rank_files import RANK
 from specbench.rank_read import load_ranking, table_of
@@ -113,14 +114,16 @@ def _about(ranking: Ranking) -> Iterator[str]:
     """What was done, and how long it took beside a sweep."""
     board = ranking.boards[0]
     texts = board.entries[0].scored.keep.lengths
-    tokens = mapping(ranking.manifest, "settings").get("max_new_tokens")
     scored = {one.draft for b in ranking.boards for one in b.entries}
     shapes = len(board.entries[0].replayed.gammas) + 1
-    amount = f"{count(len(texts), 'prompt')} × {tokens} tokens"
+    most = "" if texts.min() == texts.max() else "at most "
+    amount = f"{count(len(texts), 'prompt')} × {most}{count(int(texts.max()), 'token')}"
     yield (
         f"1 target text per law ({amount}), {count(len(scored), 'draft')} scored, "
         f"steps timed at {count(shapes, 'shape')}"
     )
+    if len(texts) < FEW_CLUSTERS:
+        yield f"{count(len(texts), 'prompt')} only: intervals are rough under {FEW_CLUSTERS}"
     spent = [real(value) or 0.0 for value in mapping(ranking.manifest, "seconds").values()]
     if spent:
         sweep = sum(_sweep_s(b) for b in ranking.boards)
@@ -165,7 +168,8 @@ def report_markdown(ranking: Ranking) -> str:
 
 
 def _told(paragraph: Paragraph) -> str:
-    return escaped(paragraph.text)
+    # A paragraph may be longer than the foreign text that is cut.
+    return " ".join(escaped(word) for word in paragraph.text.split())
 
 
 def _table(table: Table) -> str:

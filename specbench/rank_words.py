@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from specbench import policies
+from specbench.errors import UsageError
 from specbench.findings import Paragraph
 from specbench.intervals import Interval
 from specbench.ranking import Board, Entry, Ranking, Timed
 from specbench.recipe import recipe_from
 from specbench.verdicts import OPEN, verdict
+from specbench.view import MARGIN
 from specbench.wording import bounds, fixed, gamma_set, one_line, percent, percent_bounds
 
 TONES = {
@@ -33,7 +35,10 @@ SENTENCES = {
 
 def margin(ranking: Ranking) -> float:
     """What counts as a difference."""
-    return recipe_from(ranking.manifest.get("recipe")).measure.margin
+    try:
+        return recipe_from(ranking.manifest.get("recipe")).measure.margin
+    except UsageError:
+        return MARGIN
 
 
 def key_of(one: Entry, margin: float) -> str:

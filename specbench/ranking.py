@@ -28,6 +28,8 @@ class Scored:
 
     keep: Texts
     overlap: Texts
+    prompts: tuple[str, ...]
+    """Of each text."""
     confidence: Texts | None
     """None where the scores do not say."""
 

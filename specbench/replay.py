@@ -207,6 +207,10 @@ class Replayed:
         """Row i: the sum over all clusters but i."""
         return self._weigh(1 - np.eye(self.clusters))
 
+    def take(self, rows: Sequence[int]) -> Replayed:
+        """Some clusters, in the order given."""
+        return Replayed(self.gammas, self.tokens[list(rows)], self.cycles[list(rows)])
+
     def _weigh(self, weight: Floats) -> Replayed:
         return Replayed(self.gammas, weight @ self.tokens, weight @ self.cycles)
 

@@ -69,7 +69,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
     (
         words(
             """
-            interrupt preflight manifest progress score scoring sweep rank verify_exact
+            interrupt preflight manifest progress score scoring sweep rank_texts rank verify_exact
             verify_sequence verify_text verify_greedy verify doctor pair_check
             """
         ),

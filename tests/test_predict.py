@@ -21,11 +21,12 @@ def times(cost: dict[int, float], places: int = 8, noise: float = 0.0) -> CycleT
     plain = 0.01 * np.exp(noise * rng.normal(size=places))
     cycle = plain[:, None] * np.array(list(cost.values()))
     cycle = cycle * np.exp(noise * rng.normal(size=cycle.shape))
-    return CycleTimes(tuple(cost), plain, cycle / 4, cycle / 2, cycle / 4)
+    return CycleTimes(tuple(cost), tuple(range(places)), plain, cycle / 4, cycle / 2, cycle / 4)
 
 
 def forecast(keep: list[list[float]], cost: dict[int, float], noise: float = 0.0) -> Forecast:
-    return Forecast("d", times(cost, noise=noise), replay(pack(keep), tuple(cost)))
+    names = tuple(f"p{i}" for i in range(len(keep)))
+    return Forecast("d", times(cost, noise=noise), names, replay(pack(keep), tuple(cost)))
 
 
 def test_trimmed_mean_is_that_of_scipy() -> None:
@@ -91,7 +92,7 @@ def test_two_gammas_of_one_text_are_compared_in_pairs() -> None:
 def test_unlike_numbers_of_places_are_compared_without_pairs() -> None:
     keep = [[0.8] * 30] * 8
     a, b = forecast(keep, {2: 1.5}, 0.05), forecast(keep, {2: 1.5}, 0.05)
-    fewer = Forecast("e", times({2: 1.5}, places=5, noise=0.05), b.replayed)
+    fewer = Forecast("e", times({2: 1.5}, places=5, noise=0.05), b.prompts, b.replayed)
     found = compared(a, 0, fewer, 0)
     parts = [trimmed(one.timed.log_cost[:, 0]).se for one in (a, fewer)]
     assert found.se == pytest.approx(math.hypot(*parts))
@@ -130,8 +131,12 @@ def test_intervals_cover_what_is_true() -> None:
         keep = [[a] * 48 for a in rng.choice(chance, 15)]
         noise = np.exp(0.05 * rng.normal(size=(2, 8)))
         cycle = (0.01 * cost * noise[1])[:, None]
-        timed = CycleTimes((gamma,), 0.01 * noise[0], cycle / 4, cycle / 2, cycle / 4)
-        found = Forecast("d", timed, replay(pack(keep), (gamma,))).log_speedup(0).interval()
+        timed = CycleTimes(
+            (gamma,), tuple(range(8)), 0.01 * noise[0], cycle / 4, cycle / 2, cycle / 4
+        )
+        names = tuple(map(str, range(15)))
+        one = Forecast("d", timed, names, replay(pack(keep), (gamma,)))
+        found = one.log_speedup(0).interval()
         assert found.low is not None
         assert found.high is not None
         hits += found.low <= truth <= found.high
@@ -147,3 +152,22 @@ def expected(alpha: float, gamma: int) -> float:
             starts[t + kept + 1] += starts[t] * alpha**kept * (1 - alpha)
         starts[t + gamma + 1] += starts[t] * alpha**gamma
     return float(starts[:48].sum())
+
+
+def test_drafts_with_unlike_prompts_are_compared_over_the_common_ones() -> None:
+    """One draft's context was too short for two prompts: pairs go by prompt, not by row."""
+    keep = [[chance] * 30 for chance in np.linspace(0.5, 0.9, 10)]
+    a, b = forecast(keep, {3: 1.5}), forecast(keep, {3: 1.5})
+    fewer = b.over({f"p{i}" for i in range(10) if i not in (0, 4)})
+    assert fewer.replayed.clusters == 8
+    found = compared(a, 0, fewer, 0)
+    assert found.value == pytest.approx(0, abs=1e-12)
+    assert found.se == pytest.approx(0, abs=1e-9)
+    assert compared(fewer, 0, a, 0).value == pytest.approx(0, abs=1e-12)
+
+
+def test_an_error_of_nothing_is_an_interval_of_nothing() -> None:
+    """Constant times and equal texts: no spread at all, and no overflow of its degrees."""
+    one = forecast([[1.0] * 8] * 8, {1: 1.25})
+    found = one.log_speedup(0).interval()
+    assert found.low == pytest.approx(found.high)

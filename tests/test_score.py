@@ -175,6 +175,29 @@ def test_logits_that_are_not_finite_are_refused() -> None:
     model.lm_head.weight.data[3] = math.nan
     with pytest.raises(ValueError, match="W14"):
         TextScorer(models.lm(model), None, Sampling(1.0)).score(PROMPT, text(4), np.full(4, -1))
+    target = models.lm(models.rnd())
+    for law in (Sampling(0.0), Sampling(1.0)):
+        with pytest.raises(ValueError, match="draft's logits not finite"):
+            TextScorer(target, models.drafter(model, target), law).score(
+                PROMPT, text(4), np.full(4, -1)
+            )
+
+
+def test_a_greedy_draft_that_is_not_finite_is_an_error_of_its_generation(tmp_path: Path) -> None:
+    """The target's logits are finite, and every proposal is refused: only the draft shows it."""
+    broken = models.noisy(models.rnd(), 0.1)
+    broken.model.embed_tokens.weight.data[9] = math.nan
+    models.save(models.rnd(), tmp_path / "t")
+    models.save(broken, tmp_path / "d")
+    # The self-test and the warm-up see the first prompt alone.
+    prompts = lines(tmp_path / "p.txt", "w1 w2", "w9 w4")
+    out = tmp_path / "r"
+    more = ["--dtype", "float64", "-g", "1", "--max-new-tokens", "3", "--temperature", "0"]
+    measure(out, tmp_path / "t", [tmp_path / "d"], prompts, *more)
+    rows = pd.read_csv(out / "generations.csv")
+    bad = rows[(rows["gamma"] == 1) & (rows["prompt_id"] == 2)]
+    assert bad["status"].tolist() == ["error"]
+    assert "the draft's logits not finite (W14)" in bad["reason"].iloc[0]
 
 
 def test_scores_of_a_run_are_those_of_its_counts(tmp_path: Path) -> None:

@@ -47,8 +47,8 @@ def _root(
 
 
 for _command in (
-    run,
-    rank,
+    quiet_end(run),
+    quiet_end(rank),
     verify,
     quiet_end(report),
     quiet_end(theory),

@@ -8,19 +8,25 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec
 
+import typer
+
 P = ParamSpec("P")
 
 
 def quiet_end(command: Callable[P, None]) -> Callable[P, None]:
-    """A command that only shows things: what is not read any more need not be shown."""
+    """A command whose answer need not be shown any further once nobody reads it."""
 
     @wraps(command)
     def shown(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            command(*args, **kwargs)
-            sys.stdout.flush()
-        except BrokenPipeError:
+            try:
+                command(*args, **kwargs)
+            finally:
+                sys.stdout.flush()
+        except BrokenPipeError as fault:
             # What is left in the buffer would fail once more when Python ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if isinstance(fault.__context__, typer.Exit):
+                raise fault.__context__ from None
 
     return shown

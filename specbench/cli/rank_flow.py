@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from specbench.cli.run_flow import check_folder, recipe_of
+from specbench.errors import UsageError
+from specbench.kinds import KINDS
+from specbench.recipe import Recipe
 
 
 def rank_flow(flags: dict[str, Any]) -> int:
     """Predict, check by running if asked, report, and return the exit code."""
     recipe = recipe_of(flags)
-    check_folder(flags["output_dir"])
+    check_folder(flags["output_dir"], resumable=False)
+    _check(recipe, flags["texts"])
     from specbench.preflight import get_ready
     from specbench.progress import Progress
     from specbench.rank import check_by_running, run_rank
@@ -28,7 +32,11 @@ def rank_flow(flags: dict[str, Any]) -> int:
     ready = get_ready(recipe, keep_going=flags["keep_going"], say=progress.say)
     progress.opening(ready)
     folder = flags["output_dir"] or fresh_folder(ready, Path("results"))
-    found = run_rank(ready, folder, tuple(sys.argv[1:]), flags["texts"], progress.say)
+    try:
+        found = run_rank(ready, folder, tuple(sys.argv[1:]), flags["texts"], progress.say)
+    except KeyboardInterrupt:
+        progress.say(f"stopped: {folder} holds no answer; begin anew with another --output-dir")
+        return 1
     failed = bool(found.dropped or ready.refused)
     if flags["validate"]:
         outcome = check_by_running(ready, found.ranking, flags["validate"], progress)
@@ -36,6 +44,18 @@ def rank_flow(flags: dict[str, Any]) -> int:
         write_table(folder, table_of(load_ranking(folder)))
     _report(folder, flags)
     return 1 if failed else 0
+
+
+def _check(recipe: Recipe, texts: Path | None) -> None:
+    """Refuse what can be seen to be in vain before models are read."""
+    if not any(recipe.gamma):
+        raise UsageError("--gamma 0: there is no γ to rank", hint="--gamma 1-8")
+    if all(KINDS[spec.kind].simulated_time for spec in recipe.drafts):
+        what = "no draft can be timed: the times of all are simulated"
+        raise UsageError(what, hint="another --draft, or specbench run")
+    if texts is not None and not (texts / "run.json").is_file():
+        what = f"--texts {texts}: no result there"
+        raise UsageError(what, hint="the folder that holds run.json, or leave --texts out")
 
 
 def _report(folder: Path, flags: dict[str, Any]) -> None:

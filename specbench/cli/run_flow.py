@@ -70,7 +70,7 @@ def _check_csv(path: Path | None) -> None:
         raise UsageError(f"--csv {path}: the folder {folder} {what}", hint=f"mkdir -p {folder}")
 
 
-def check_folder(folder: Path | None, *, resume: bool = False) -> None:
+def check_folder(folder: Path | None, *, resume: bool = False, resumable: bool = True) -> None:
     """Refuse a folder that holds something, or that cannot be made, before models are read."""
     if folder is None or (resume and (folder / "run.json").is_file()):
         return
@@ -88,7 +88,8 @@ def check_folder(folder: Path | None, *, resume: bool = False) -> None:
         raise UsageError(
             f"{folder} is not empty",
             where="--output-dir",
-            hint="another --output-dir, or --resume to go on with the run in it",
+            hint="another --output-dir"
+            + (", or --resume to go on with the run in it" if resumable else ""),
         )
 
 

@@ -71,5 +71,8 @@ class Draft(Protocol):
     ) -> Iterator[Along]:
         """Laws at positions start … end − 1 of one text (1, ≥ end), chunk by chunk."""
 
+    def finite(self) -> bool:
+        """Whether every logit that it chose by was finite; read after a generation."""
+
     def problem(self) -> str | None:
         """Why what was just generated does not count, if so; read after a generation."""

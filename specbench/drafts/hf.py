@@ -33,6 +33,8 @@ class HfDraft:
         self._session: Session
         self._reader = Reader(lm, limit_ids=lm.vocab_size < target_vocab)
         self._sampling = Sampling()
+        self._highest: list[Tensor] = []
+        """Of every greedy step; a sampled law that is not finite is seen by its sum."""
         self._known: list[int] = []
         """Positions of each row whose KV entry is that of the text."""
 
@@ -61,6 +63,7 @@ class HfDraft:
     def start(self, state: TextState, sampling: Sampling, capacity: int) -> None:
         """Feed the prompt without its last token."""
         self._sampling = sampling
+        self._highest = []
         self._session = self.lm.session(state.rows, capacity)
         self._session.limit_ids = self.vocab_size < self._target_vocab
         self._session.prefill(state.tokens, state.longest - 1)
@@ -92,6 +95,8 @@ class HfDraft:
         known = (tokens[0, :end] < self.vocab_size).cumprod(dim=0)
         for at, logits in self._reader.along(tokens, start, end, chunk):
             q = self._law_of(logits[:, : self._target_vocab], sampling)
+            if not logits.amax(dim=-1).isfinite().all():
+                raise ValueError("the draft's logits not finite (W14)")
             sure = logits.softmax(dim=-1) if sampling.greedy else q
             q = pad(q, (0, self._target_vocab - q.shape[-1]))
             there = known[at - 1 : at - 1 + len(q)]
@@ -105,7 +110,9 @@ class HfDraft:
         """The next token and its law (None if greedy); ids above the target's table have q = 0."""
         logits = logits[:, : self._target_vocab]
         if self._sampling.greedy:
-            return first_max(logits)[1], None
+            highest, best = first_max(logits)
+            self._highest.append(highest)
+            return best, None
         q = law(logits, self._sampling)
         return draw(q, u), q
 
@@ -117,6 +124,10 @@ class HfDraft:
         """Keep only some rows."""
         self._session.keep_rows(index)
         self._known = [self._known[r] for r in rows]
+
+    def finite(self) -> bool:
+        """Whether the logits of all greedy steps were finite."""
+        return all(bool(highest.isfinite().all()) for highest in self._highest)
 
     def problem(self) -> str | None:
         """Nothing can go wrong beyond what the loop sees."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -78,6 +79,15 @@ class TorchEngine:
         )
         self.draft = open_draft(draft.kind, draft.ref, dict(draft.options), draft.label, context)
         self._opened = draft
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """The target without its draft for a moment: a draft's context then limits nothing."""
+        draft, self.draft = self.draft, None
+        try:
+            yield
+        finally:
+            self.draft = draft
 
     def describe(self) -> dict[str, str]:
         """Device, dtypes and such, as files name them."""
@@ -160,6 +170,8 @@ class TorchEngine:
             self._free_cache()
             return self._failed(prompts, repeat, "oom", f"out of memory at batch {len(prompts)}")
         self._refuse_problem(cell)
+        if self.draft and cell.gamma and not self.draft.finite():
+            return self._failed(prompts, repeat, "error", "the draft's logits not finite (W14)")
         done = dict(zip((p.prompt_id for p in fitting), results, strict=True))
         peak = self.meter.peak_mb()
         return [self._generation(p, repeat, done.get(p.prompt_id), peak) for p in prompts]

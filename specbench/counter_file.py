@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 import difflib
-import io
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from pathlib import Path
+from typing import NamedTuple
 
 from specbench import counter_checks as checks
 from specbench import counter_names as names
 from specbench import counter_values as values
+from specbench.counter_csv import STDIN, records_of, text_of
 from specbench.counter_values import Figure, Place
 from specbench.errors import UsageError
 from specbench.wording import one_line
 
 HINT = "columns such as gamma, num_drafts, num_accepted_tokens, acceptance_length; docs/theory.md"
-STDIN = "-"
 ALIKE = 0.85
 
 
@@ -37,10 +34,17 @@ class Counters:
     """Cycles that kept the first draft, the first two, and so on."""
     shares: tuple[Figure, ...] = ()
     """The same as shares of all cycles, where only these are printed."""
+    remarks: tuple[str, ...] = ()
+    plain: Counters | None = None
+    """The row without what was read from its note."""
 
     def count(self, name: str) -> int | None:
         """A count by its name."""
         return self.counts.get(name)
+
+    def despite(self, fault: UsageError) -> Counters:
+        """The row, and why its note was not used: free words refuse no file."""
+        return replace(self, remarks=(f"note not read as counters: {fault.what}",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,14 @@ class _Layout:
     positions: list[int]
     labels: list[int]
     unread: list[int]
+
+
+class _Listed(NamedTuple):
+    """Numbers per position, or cycles by drafts kept."""
+
+    found: list[Decimal]
+    place: Place
+    by_kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +99,7 @@ def read_counters(path: str, gamma: int | None = None) -> CounterFile:
     `gamma` stands in where a row has none.
     """
     shown = "stdin" if path == STDIN else path
-    records = list(_records(_text(path, shown), shown))
+    records = list(records_of(text_of(path, shown), shown))
     if not records:
         raise UsageError(f"{shown} is empty", hint=HINT)
     (line, header), *body = records
@@ -96,7 +108,9 @@ def read_counters(path: str, gamma: int | None = None) -> CounterFile:
     for number, fields in body:
         if len(fields) != len(header):
             what = f"{len(fields)} fields instead of {len(header)}"
-            Place(shown, number).refuse(what, "quote a field that holds a comma")
+            hint = "quotes around a field that holds a comma"
+            hint = f"a fraction, as 0.62; {hint}" if len(fields) > len(header) else hint
+            Place(shown, number).refuse(what, hint)
     layout = _layout(Place(shown, line), header, [fields for _, fields in body])
     labels = _labels(layout, [fields for _, fields in body])
     rows = [
@@ -106,37 +120,6 @@ def read_counters(path: str, gamma: int | None = None) -> CounterFile:
     return CounterFile(rows, [header[at] for at in layout.unread])
 
 
-def _text(path: str, shown: str) -> str:
-    try:
-        raw = sys.stdin.buffer.read() if path == STDIN else Path(path).read_bytes()
-    except FileNotFoundError:
-        raise UsageError(f"no file {shown}", hint="--counters FILE.csv, or - for stdin") from None
-    except OSError as fault:
-        raise UsageError(f"{shown} cannot be read", where=fault.strerror or str(fault)) from fault
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as fault:
-        line = raw.count(b"\n", 0, fault.start) + 1
-        Place(shown, line).refuse("not UTF-8 text", "a CSV file, saved as UTF-8")
-
-
-def _records(text: str, shown: str) -> Iterator[tuple[int, list[str]]]:
-    """Line number and fields; the separator is the one that the header has most of."""
-    lines = text.splitlines(keepends=True)
-    first = next((at for at, line in enumerate(lines) if line.strip() and line[0] != "#"), 0)
-    head = lines[first] if lines else ""
-    separator = max(",;\t", key=head.count)
-    reader = csv.reader(io.StringIO("".join(lines[first:]), ""), delimiter=separator, strict=True)
-    start = first + 1
-    try:
-        for fields in reader:
-            if any(one.strip() for one in fields):
-                yield start, [one.strip() for one in fields]
-            start = first + reader.line_num + 1
-    except csv.Error as fault:
-        Place(shown, start).refuse(f"no CSV record: {fault}", "a quote that is never closed?")
-
-
 def _layout(place: Place, header: list[str], body: Sequence[list[str]]) -> _Layout:
     fields: dict[str, int] = {}
     positions: dict[int, int] = {}
@@ -144,9 +127,11 @@ def _layout(place: Place, header: list[str], body: Sequence[list[str]]) -> _Layo
     for at, name in enumerate(header):
         here = Place(place.file, place.line, name)
         found, number = names.meaning(name), names.position(name)
-        if found in fields or number in positions:
-            other = header[fields[found]] if found else name
-            here.refuse(f"{other} and {name} mean the same", "leave one of them out")
+        first = fields.get(found or "", positions.get(-1 if number is None else number))
+        if first is not None:
+            same = f"{header[first]} and {name} mean the same"
+            twice = f"the column {name} stands twice"
+            here.refuse(twice if header[first] == name else same, "leave one of them out")
         if found:
             fields[found] = at
         elif number is not None:
@@ -199,34 +184,65 @@ def _row(record: _Record, label: str, gamma: int | None) -> Counters:
     figures = {n: values.figure(n, *record.at(n)) for n in given if n in names.FIGURES}
     if gamma is not None:
         counts.setdefault("gamma", gamma)
-    found, here = _per_position(record, counts)
+    row = Counters(record.place, label, counts, figures)
+    _check(record, row)
+    listed = _listed(record)
+    if listed is not None:
+        return _with_positions(record, row, listed)
+    noted = _noted(record, counts.get("gamma"))
+    if noted is None:
+        return row
+    try:
+        return replace(_with_positions(record, row, noted), plain=row)
+    except UsageError as fault:
+        return row.despite(fault)
+
+
+def _check(record: _Record, row: Counters) -> None:
+    layout = record.layout
+    headers = {name: layout.header[column] for name, column in layout.fields.items()}
+    checks.check_counts(record.place, row.counts, headers)
+    checks.check_tau(record.at("tau")[1], row.figures.get("tau"), row.counts.get("gamma"))
+
+
+def _with_positions(record: _Record, row: Counters, listed: _Listed) -> Counters:
+    """The row with its cycles or shares per position, and the totals that they give."""
+    found, here, by_kept = listed
+    counts = dict(row.counts)
     shares: tuple[Figure, ...] = ()
     kept: tuple[int, ...] = ()
-    if values.are_shares(found):
+    if by_kept:
+        kept = checks.survivors(here, found, counts)
+    elif values.are_shares(found):
         shares = tuple(map(values.printed, found))
-        checks.check_shares(here, shares, counts.get("gamma"))
-    elif found:
+        checks.check_shares(here, shares, counts)
+    else:
         kept = checks.whole(here, found)
-        checks.check_kept(here, kept, counts)
-    headers = {name: layout.header[column] for name, column in layout.fields.items()}
-    checks.check_counts(record.place, counts, headers)
-    checks.check_tau(record.at("tau")[1], figures.get("tau"), counts.get("gamma"))
-    return Counters(record.place, label, counts, figures, kept, shares)
+    if kept:
+        kept = checks.check_kept(here, kept, counts)
+    full = replace(row, counts=counts, kept=kept, shares=shares)
+    _check(record, full)
+    return full
 
 
-def _per_position(record: _Record, counts: dict[str, int]) -> tuple[list[Decimal], Place]:
-    """Cycles or shares per position: from a list in one field, from columns, or from the note."""
-    text, here = record.at("histogram")
-    note, there = record.at("note")
-    histogram = values.numbers(text, here) if text else []
-    here, histogram = (here, histogram) if histogram else (there, values.in_note("histogram", note))
-    if histogram:
-        return [Decimal(n) for n in checks.survivors(here, histogram, counts)], here
-    text, here = record.at("positions")
-    if text:
-        return values.numbers(text, here), here
+def _listed(record: _Record) -> _Listed | None:
+    """Cycles or shares per position from a list in one field, or from columns."""
+    for name in ("histogram", "positions"):
+        text, here = record.at(name)
+        if text:
+            return _Listed(values.numbers(text, here), here, name == "histogram")
     found, here = _columns(record)
-    return (found, here) if found else (values.in_note("positions", note), there)
+    return _Listed(found, here) if found else None
+
+
+def _noted(record: _Record, gamma: int | None) -> _Listed | None:
+    """The same from a note, where it holds such a list."""
+    note, here = record.at("note")
+    for name in ("histogram", "positions"):
+        found = values.in_note(name, note, gamma)
+        if found:
+            return _Listed(found, here, name == "histogram")
+    return None
 
 
 def _columns(record: _Record) -> tuple[list[Decimal], Place]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from specbench import theory
-from specbench.counter_checks import check_counts, check_tau
+from specbench.counter_checks import check_counts, check_tau, draft_length
 from specbench.counter_file import Counters
 from specbench.counter_values import Figure, exact
 
@@ -91,15 +91,15 @@ def acceptance(row: Counters) -> Acceptance:
     """
     found = _full_accepts(_totals(_draft_length(Acceptance(dict(row.counts)), row), row), row)
     found = _per_drafted(_tau(found, row), row)
-    return _alpha(found, row)
+    return _cut(_alpha(found, row), row)
 
 
 def _draft_length(found: Acceptance, row: Counters) -> Acceptance:
     """γ and cycles from each other, and whether all cycles drafted alike."""
     counts, remarks = dict(found.counts), []
     gamma, cycles, drafted = (counts.get(n) for n in ("gamma", "num_cycles", "num_drafted"))
-    if gamma is None and cycles and drafted is not None and drafted % cycles == 0:
-        gamma = drafted // cycles
+    if gamma is None and draft_length(counts) is not None:
+        gamma = draft_length(counts)
         remarks.append("gamma taken as num_drafted / num_cycles")
     elif gamma is None and (row.kept or row.shares):
         gamma = len(row.kept or row.shares)
@@ -198,11 +198,9 @@ def _alpha(found: Acceptance, row: Counters) -> Acceptance:
         return _with_alpha(found, Fraction(accepted, tested), kind)
     if found.gamma == 0 or tested == 0 or found.counts.get("num_cycles") == 0:
         return found
-    if row.shares and found.gamma and found.tau is not None and found.fixed:
-        if len(row.shares) >= found.gamma - 1:
-            return _from_shares(found, row.shares[: found.gamma - 1], found.tau)
-        cut = f"position {len(row.shares) + 1} is missing: no alpha from positions"
-        found = replace(found, remarks=[*found.remarks, cut])
+    others = (found.gamma or 0) - 1
+    if found.tau is not None and found.fixed and row.shares and 0 <= others <= len(row.shares):
+        return _from_shares(found, row.shares[:others], found.tau)
     given = row.figures.get("alpha")
     if given is not None and _is_per_drafted(found, given):
         told = f"alpha {given.value:g} is accepted / drafted, which is not alpha"
@@ -210,6 +208,20 @@ def _alpha(found: Acceptance, row: Counters) -> Acceptance:
     elif given is not None:
         return replace(found, alpha=given.value, alpha_range=given, alpha_kind="given")
     return _inverted(found)
+
+
+def _cut(found: Acceptance, row: Counters) -> Acceptance:
+    """Name the positions that a list lacks; a total makes up for the last one."""
+    listed, gamma = len(row.kept or row.shares), found.gamma
+    if not listed or not gamma or not found.fixed or found.counts.get("num_cycles") == 0:
+        return found
+    total = "num_accepted" in found.counts if row.kept else found.tau is not None
+    first, last = listed + 1, gamma - total
+    if last < first or found.alpha_kind in ("counts", "positions"):
+        return found
+    which = f"position {first} is" if first == last else f"positions {first} to {last} are"
+    told = f"{which} missing ({listed} given, gamma is {gamma}): no alpha from positions"
+    return replace(found, remarks=[*found.remarks, told])
 
 
 def _with_alpha(found: Acceptance, alpha: Fraction, kind: str) -> Acceptance:

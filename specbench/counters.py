@@ -8,6 +8,7 @@ from specbench.counter_file import CounterFile, Counters, read_counters
 from specbench.counter_law import PER_POSITION, TOTALS, Acceptance, acceptance
 from specbench.counter_speed import Speed, speed
 from specbench.counter_values import Figure, exact
+from specbench.errors import UsageError
 
 Cell = float | int | str | None
 
@@ -69,9 +70,16 @@ def answers(
 
 
 def _answer(row: Counters, cost_ratio: float | None, verify_ratio: float | None) -> Answer:
-    found = acceptance(row)
+    try:
+        found = acceptance(row)
+    except UsageError as fault:
+        if row.plain is None:
+            raise
+        row = row.plain.despite(fault)
+        found = acceptance(row)
     times = speed(row, found, cost_ratio, verify_ratio)
     remarks = [
+        *row.remarks,
         *found.remarks,
         *_missing(row, found),
         *_missing_times(row, found, times),

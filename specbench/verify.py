@@ -95,7 +95,7 @@ class _Work:
 
     def measure(self) -> list[Measured]:
         """Every test once."""
-        found = exact_tests(self.seed)
+        found = [*exact_tests(self.seed)]
         pair = Pair(self.engine.device)
         found += [sequence_test(pair, law, self.samples, self.seed) for law in LAWS]
         for spec in self.ready.recipe.drafts:

@@ -42,10 +42,12 @@ def name_of(one: LawTest) -> str:
 
 
 def p_text(p: float) -> str:
-    """A p value in two digits, one where it is small."""
+    """A p value in two digits, one where it is very small."""
     if p < 1e-12:
         return "p < 1e-12"
-    return f"p = {p:.2g}" if p >= 1e-3 else f"p = {p:.0e}" if p < 1e-4 else f"p = {p:.4f}"
+    if p >= 0.1:
+        return f"p = {p:.2f}"
+    return f"p = {p:.0e}" if p < 1e-4 else f"p = {p:.2g}"
 
 
 def rows(found: Verified) -> Iterator[Row]:
@@ -164,7 +166,8 @@ def _lossless(found: Verified) -> Iterator[Paragraph]:
 
 def _own_reach(found: Verified) -> str:
     """How small a fault the pair's own texts would have shown, kind by kind."""
-    known = [one for one in found.tests if one.group == "own text" and one.name in LOOK]
+    drawn = [one for one in found.tests if one.group == "own text" and one.p_value is not None]
+    known = [one for one in drawn if one.name in LOOK]
     seen = [one.detectable for one in known if one.detectable is not None]
     missed = dict.fromkeys(one.name for one in known if one.detectable is None)
     if not known:

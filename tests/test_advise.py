@@ -111,7 +111,10 @@ def test_bounds_are_simultaneous_over_the_gammas_tried(tmp_path: Path) -> None:
     time = rows.pivot_table(index="prompt_id", columns="gamma", values="live_s")
     method, plain = time[choice.row.gamma].to_numpy(), time[0].to_numpy()
     others = np.log((plain.sum() - plain) / (method.sum() - method))
-    half = scipy_stats.t.ppf(1 - 0.05 / 3 / 2, 9) * math.sqrt(
+    tests = rows[rows["gamma"] == choice.row.gamma].set_index("prompt_id")["num_tested"]
+    degrees = tests.sum() ** 2 / (tests**2).sum() - 1
+    assert 8.5 < degrees < 9
+    half = scipy_stats.t.ppf(1 - 0.05 / 3 / 2, degrees) * math.sqrt(
         0.9 * np.sum((others - others.mean()) ** 2)
     )
     value = plain.sum() / method.sum()

@@ -72,7 +72,7 @@ def _misdrawn(one: LawTest) -> str:
 
 
 def _sequence(one: LawTest) -> Iterator[Row]:
-    yield "sequence", one.name, first_result(one), f"{_p(one)}, {count(one.size)} sequences"
+    yield "sequence", one.name, first_result(one), f"{_p(one)}, N {count(one.size)}"
     yield from _again(one)
 
 
@@ -83,7 +83,7 @@ def first_result(one: LawTest) -> str:
 
 def _again(one: LawTest) -> Iterator[Row]:
     if one.again is not None:
-        text = f"{_p(one.again)}, {count(one.again.size)}"
+        text = f"{_p(one.again)}, N {count(one.again.size)}"
         yield "", f"{one.name}, again", one.result, text
 
 
@@ -175,8 +175,8 @@ def _own_reach(found: Verified) -> str:
     text = ""
     if seen:
         text = (
-            "On its own text: a fault of a known kind in "
-            f"{min(seen):.3f} to {max(seen):.3f} of the tokens' mass, by kind."
+            "On its own text a known fault would have been found, where it shows, from a total "
+            f"variation of {min(seen):.3f} per token (the easiest kind) to {max(seen):.3f}."
         )
     if missed:
         names = "; ".join(missed)
@@ -269,7 +269,12 @@ def print_verified(
 
 
 def as_text(found: Verified, output: str) -> str:
-    """All tests as JSON, CSV or Markdown."""
+    """All tests as JSON, CSV or Markdown.
+
+    `detectable` is the smallest fault that the test finds with 90 % probability: a total variation,
+    of a sequence's law or per token where the fault shows; for an exact test what it allows, or the
+    probability per token of what it never allows. Empty where no fault of the kind would be found.
+    """
     values = [
         (name_of(t), _number(t.statistic), _number(t.p_value), t.passed, _number(t.detectable))
         for t in found.tests

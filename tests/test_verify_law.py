@@ -48,12 +48,19 @@ def pair() -> Pair:
     return Pair(torch.device("cpu"))
 
 
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vocabularies of up to 1,000: a fault of the functions shows at any width."""
+    monkeypatch.setattr(verify_exact, "MANY", verify_exact.SOME)
+
+
 def test_the_sampler_is_exact() -> None:
     found = exact_tests()
     assert [one.wrong for one in found] == [False, False]
     assert 0 < found[0].statistic < 1e-14
 
 
+@pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize("name", IN_FUNCTIONS)
 def test_faults_of_the_functions_are_found_exactly(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -77,6 +84,7 @@ def test_a_keep_test_that_turns_twice_is_found(monkeypatch: pytest.MonkeyPatch) 
     assert off(p, q) == 1.0
 
 
+@pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize("size", [1e-3, 1e-9])
 def test_a_small_error_of_the_law_is_found(size: float, monkeypatch: pytest.MonkeyPatch) -> None:
     right = sampling.residual
@@ -84,6 +92,7 @@ def test_a_small_error_of_the_law_is_found(size: float, monkeypatch: pytest.Monk
     assert exact_tests()[0].wrong
 
 
+@pytest.mark.usefixtures("narrow")
 def test_a_residual_that_is_not_a_number_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """0/0 where p = q."""
     monkeypatch.setattr(
@@ -144,7 +153,7 @@ def test_the_sequence_law_is_the_exact_one() -> None:
     assert (sequence_law(LAWS[2]) > 0).sum() == 16
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_a_right_sampler_passes(pair: Pair, law: Sampling, seed: int) -> None:
     """N = 5,000; a right sampler fails once in 40,000 at this level."""

@@ -68,7 +68,7 @@ def lowest(check: TextCheck) -> tuple[float, str]:
     return min((one.p_value, name) for name, one in tests.items() if one.p_value is not None)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_right_sampler_passes(seed: int) -> None:
     """16 tests over 2,000 tokens; none fails at a level of 1e-3 / 40."""
     check = checked(seed=seed)
@@ -89,37 +89,32 @@ def test_a_right_sampler_passes_for_200_seeds() -> None:
     assert max(low.values()) < 10 + 4.5 * (200 * 0.05 * 0.95) ** 0.5, low
 
 
+NAMED = {
+    "bonus from the draft": "bonus from the draft",
+    "bonus one position off": "bonus one position off",
+    "target one position off": "target one position off",
+    "target's temperature left out": "token log probability",
+    "draft hotter than its law": "draft log probability",
+    "highest drafted": "highest drafted",
+    "no residual": "no residual",
+    "absolute residual": "absolute residual",
+    "only the rejected token removed": "only the rejected token removed",
+    "reversed residual": "the draft's law",
+    "always kept": "the draft's law",
+    "kept after a rejection": "the draft's law",
+    "kept by q/p": "kept by q/p",
+    "kept by p": "kept by p",
+}
+"""The test that was made for each fault."""
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_each_fault_is_found_in_texts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """N = 2,000 tokens: each of the fourteen fails some test at the level of one in forty."""
-    BROKEN[name](monkeypatch)
-    target, draft = pair()
-    results = models.run(target, draft, PROMPTS, GAMMA, sampling=LAW, max_new=50)
-    monkeypatch.undo()
-    check = scored(results, LAW)
-    assert min(one.p_value for one in found(check).values() if one.p_value is not None) < LEVEL
-
-
-@pytest.mark.parametrize(
-    ("name", "test"),
-    [
-        ("bonus from the draft", "bonus from the draft"),
-        ("bonus one position off", "bonus one position off"),
-        ("target one position off", "target one position off"),
-        ("target's temperature left out", "token log probability"),
-        ("draft hotter than its law", "draft log probability"),
-        ("highest drafted", "highest drafted"),
-        ("absolute residual", "absolute residual"),
-        ("kept by p", "kept by p"),
-    ],
-)
-def test_the_test_for_a_fault_names_it(
-    name: str, test: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    """N = 2,000 tokens: its own test finds each of the fourteen at the level of one in forty."""
     BROKEN[name](monkeypatch)
     results = models.run(*pair(), PROMPTS, GAMMA, sampling=LAW, max_new=50)
     monkeypatch.undo()
-    one = found(scored(results, LAW))[test]
+    one = found(scored(results, LAW))[NAMED[name]]
     assert one.p_value is not None
     assert one.p_value < LEVEL
 

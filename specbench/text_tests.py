@@ -107,18 +107,18 @@ class TextSums:
         """ln p(x) + H; for a temperature that is off by a share b, the mean moves by b·Var ln p."""
         inside = p_x > 0
         logs = np.log(np.where(p > 0, p, 1.0))
-        mean, variance = _centred(logs, p)
+        mean, variance, third = _centred(logs, p)
         logged = np.log(np.where(inside, p_x, 1.0))
         fault = Moves(variance, variance, _tempered(logs, mean, p))
         self.plain["token log probability"].add(
-            (logged - mean)[inside], variance[inside], _part(fault, inside)
+            (logged - mean)[inside], variance[inside], third[inside], _part(fault, inside)
         )
 
     def _draft_log_probability(self, q: Floats, d: Ints) -> None:
         logs = np.log(np.maximum(q, LEAST))
-        mean, variance = _centred(logs, q)
+        mean, variance, third = _centred(logs, q)
         fault = Moves(variance, variance, _tempered(logs, mean, q))
-        self.plain["draft log probability"].add(_at(logs, d) - mean, variance, fault)
+        self.plain["draft log probability"].add(_at(logs, d) - mean, variance, third, fault)
 
     def tests(self, drift: float = 0.0) -> Iterator[Measured]:
         """Every test that the texts allow."""
@@ -145,10 +145,12 @@ def _over(a: Floats, b: Floats) -> Floats:
     return np.where(b > 0, a / np.where(b > 0, b, 1.0), 1.0)
 
 
-def _centred(score: Floats, law: Floats) -> tuple[Floats, Floats]:
-    """Mean and variance of a score under a law."""
+def _centred(score: Floats, law: Floats) -> tuple[Floats, Floats, Floats]:
+    """Mean, and second and third central moments of a score under a law."""
     mean = (law * score).sum(axis=1)
-    return mean, np.maximum((law * score**2).sum(axis=1) - mean**2, 0.0)
+    off = score - mean[:, None]
+    weighed = law * off**2
+    return mean, weighed.sum(axis=1), (weighed * off).sum(axis=1)
 
 
 def _tempered(logs: Floats, mean: Floats, law: Floats) -> Floats:
@@ -163,17 +165,18 @@ def _tempered(logs: Floats, mean: Floats, law: Floats) -> Floats:
 def _flag(sums: Sums, seen: Bools, chance: Floats) -> None:
     """A yes or no against its probability; what a fault moves it by it moves in total variation."""
     ones = np.ones(len(chance))
-    sums.add(seen - chance, chance * (1 - chance), Moves(ones, ones / 4, ones))
+    variance = chance * (1 - chance)
+    sums.add(seen - chance, variance, variance * (1 - 2 * chance), Moves(ones, ones / 4, ones))
 
 
 def _direct(sums: Sums, p: Floats, o: Floats, x: Ints) -> None:
     """The score (o − p) / (o + p), which a fault with the law o moves up."""
     both = o + p
     score = np.where(both > 0, (o - p) / np.where(both > 0, both, 1.0), 0.0)
-    mean, variance = _centred(score, p)
-    wrong, its_variance = _centred(score, o)
+    mean, variance, third = _centred(score, p)
+    wrong, its_variance, _ = _centred(score, o)
     fault = Moves(wrong - mean, its_variance, _distance(o, p))
-    sums.add(_at(score, x) - mean, variance, fault)
+    sums.add(_at(score, x) - mean, variance, third, fault)
 
 
 def _distance(o: Floats, p: Floats) -> Floats:

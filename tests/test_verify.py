@@ -20,7 +20,8 @@ from specbench.law_tests import LawTest, Measured
 from specbench.verified import FirstDifference, GreedyFound, Verified
 from specbench.verify_exact import exact_tests
 from specbench.verify_sequence import LAWS, name_of
-from specbench.verify_words import as_text, p_text, paragraphs, suspect
+from specbench.verify_table import p_text
+from specbench.verify_words import as_text, paragraphs, suspect
 
 NAMES = ("name", "statistic", "p_value", "passed", "detectable")
 

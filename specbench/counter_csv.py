@@ -13,6 +13,7 @@ from specbench.counter_values import Place
 from specbench.errors import UsageError
 
 STDIN = "-"
+LONGEST_FIELD = 131_072
 OPEN_QUOTE = "a quote that is never closed?"
 
 
@@ -45,6 +46,8 @@ def records_of(text: str, shown: str) -> Iterator[tuple[int, list[str]]]:
     separator = max(",;\t", key=head.count)
     reader = csv.reader(io.StringIO("".join(lines[first:]), ""), delimiter=separator, strict=True)
     start = first + 1
+    # The limit is one for the whole process, and other readers raise it.
+    before = csv.field_size_limit(LONGEST_FIELD)
     try:
         for fields in reader:
             if any(one.strip() for one in fields):
@@ -52,13 +55,14 @@ def records_of(text: str, shown: str) -> Iterator[tuple[int, list[str]]]:
             start = first + reader.line_num + 1
     except csv.Error as fault:
         _refuse_record(Place(shown, start), str(fault), first + reader.line_num > start)
+    finally:
+        csv.field_size_limit(before)
 
 
 def _refuse_record(place: Place, fault: str, several_lines: bool) -> NoReturn:
     """A record that is too long on one line has a long field; on several, an open quote."""
-    limit = csv.field_size_limit()
     if "field limit" in fault and not several_lines:
-        what = f"a field of more than {limit} characters"
+        what = f"a field of more than {LONGEST_FIELD} characters"
         place.refuse(what, "shorten the field, or leave its column out")
     inside = "expected after" in fault
     hint = "a quote inside a quoted field is written twice" if inside else OPEN_QUOTE

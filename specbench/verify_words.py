@@ -102,7 +102,9 @@ def _fault(found: Verified) -> Iterator[Paragraph]:
     )
     nearest = suspect(bugs)
     if nearest is not None:
-        yield Paragraph(f"Nearest known fault: {nearest.name}. First step: {LOOK[nearest.name]}.")
+        known = nearest.name in {fault.name for fault in FAULTS}
+        head = "Nearest known fault" if known else "Test that moved most"
+        yield Paragraph(f"{head}: {nearest.name}. First step: {LOOK[nearest.name]}.")
     for greedy in found.greedy:
         tests = [one for one in bugs if (one.group, one.where) == ("greedy", greedy.where)]
         first = greedy.first

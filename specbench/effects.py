@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specbench import stats
-from specbench.intervals import Interval, jackknife, t_quantile
+from specbench.intervals import Interval, jackknife, jackknife_error, t_quantile
 from specbench.sums import CellSums, Columns, Floats, ratio
 
 NO_EFFECT = Interval(None)
@@ -54,8 +54,7 @@ def between_sd(sums: CellSums) -> Interval:
     others = np.array([_variance(np.delete(accepted, i), np.delete(tested, i)) for i in range(m)])
     if not (math.isfinite(value) and np.isfinite(others).all()):
         return NO_EFFECT
-    se = math.sqrt((m - 1) / m * float(np.sum((others - others.mean()) ** 2)))
-    half = t_quantile(m - 1) * se
+    half = t_quantile(m - 1) * jackknife_error(others)
     root = [math.sqrt(max(v, 0.0)) for v in (value, value - half, value + half)]
     return Interval(root[0], root[1], root[2], clusters=m)
 

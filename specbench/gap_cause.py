@@ -8,14 +8,12 @@ of the hazards (theory, gap decomposition).
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from specbench import stats
 from specbench.decompose import GapParts
 from specbench.effects import slope
-from specbench.intervals import t_quantile
+from specbench.intervals import jackknife_error, t_quantile
 from specbench.sums import CellSums, Floats
 
 NOT_FOUND = "cause not found with these prompts"
@@ -79,9 +77,7 @@ def _estimate(statistic: object, sums: CellSums) -> tuple[float, float]:
     """A statistic of the clusters and the half-width of its jackknife interval."""
     assert callable(statistic)
     others = np.array([statistic(sums.drop(row)) for row in range(sums.clusters)])
-    m = sums.clusters
-    se = math.sqrt((m - 1) / m * float(np.sum((others - others.mean()) ** 2)))
-    return float(statistic(sums)), t_quantile(m - 1) * se
+    return float(statistic(sums)), t_quantile(sums.clusters - 1) * jackknife_error(others)
 
 
 def _mixture(sums: CellSums) -> float:

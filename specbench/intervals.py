@@ -109,9 +109,13 @@ def _standard_error(others: Floats, log: bool) -> float | None:
     """From leave-one-out values; None where one of them is undefined."""
     if not np.all(np.isfinite(others)) or (log and np.any(others <= 0)):
         return None
-    spread = np.log(others) if log else others
-    m = len(spread)
-    return math.sqrt((m - 1) / m * float(np.sum((spread - spread.mean()) ** 2)))
+    return jackknife_error(np.log(others) if log else others)
+
+
+def jackknife_error(others: Floats) -> float:
+    """Standard error of a statistic from its values without each cluster."""
+    m = len(others)
+    return math.sqrt((m - 1) / m * float(np.sum((others - others.mean()) ** 2)))
 
 
 def _bounds(value: float, half: float, log: bool) -> tuple[float, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from specbench.tables import Table, plain
 from specbench.wording import one_line
 
 _SPECIAL = re.compile(r"[\\`*\[\]|#~&<>@]|(?<![^\W_])_|_(?![^\W_])")
@@ -27,6 +28,16 @@ def row(texts: Sequence[str]) -> str:
 def table(header: Sequence[str], rules: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table whose texts are safe."""
     return "\n".join([row(header), row(rules), *map(row, rows)])
+
+
+def drawn(shown: Table) -> str:
+    """A table of the terminal as Markdown."""
+    rules = ["--:" if column.right else "---" for column in shown.columns]
+    rows = [
+        [escaped(plain(column.cells[place]).strip()) for column in shown.columns]
+        for place in range(len(shown.styles))
+    ]
+    return table([escaped(column.name.strip()) for column in shown.columns], rules, rows)
 
 
 def fold(head: str, body: str) -> str:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from specbench.intervals import Interval, t_quantile
+from specbench.intervals import Interval, jackknife_error, t_quantile
 from specbench.replay import Replayed
 from specbench.sums import Floats
 
@@ -132,15 +133,28 @@ class Forecast:
             return self
         return replace(self, replayed=self.replayed.take(rows), prompts=kept)
 
+    @cached_property
+    def _log_taus(self) -> tuple[Floats, Floats]:
+        """ln τ at every γ over all prompts, [gammas], and without each, [M, gammas]."""
+        whole, others = self.replayed.total(), self.replayed.leave_one_out()
+        return np.log(whole.tau()[0]), np.log(others.tau())
+
     def log_tau(self, at: int) -> tuple[float, Floats]:
         """ln τ at the γ of this place, over all prompts and without each."""
-        whole = float(np.log(self.replayed.total().tau()[0, at]))
-        others: Floats = np.log(self.replayed.leave_one_out().tau()[:, at])
-        return whole, others
+        whole, others = self._log_taus
+        return float(whole[at]), others[:, at]
+
+    @cached_property
+    def _speedups(self) -> tuple[Estimate, ...]:
+        costs = self.timed.log_cost
+        return tuple(
+            _jackknifed(*self.log_tau(at)).plus(trimmed(costs[:, at]), -1.0)
+            for at in range(len(self.gammas))
+        )
 
     def log_speedup(self, at: int) -> Estimate:
         """ln of the speedup at the γ of this place."""
-        return _jackknifed(*self.log_tau(at)).plus(trimmed(self.timed.log_cost[:, at]), -1.0)
+        return self._speedups[at]
 
     def plain_s(self) -> float:
         """Seconds of a plain step."""
@@ -169,8 +183,7 @@ def _jackknifed(whole: float, others: Floats) -> Estimate:
     m = len(others)
     if m < 2 or not np.isfinite(others).all():
         return Estimate(whole, math.nan, 0)
-    spread = math.sqrt((m - 1) / m * float(np.sum((others - others.mean()) ** 2)))
-    return Estimate(whole, spread, m - 1)
+    return Estimate(whole, jackknife_error(others), m - 1)
 
 
 def compared(a: Forecast, at: int, b: Forecast, other: int) -> Estimate:

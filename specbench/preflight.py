@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from specbench.engines.base import DraftRef, SelfTest, Settings
-from specbench.engines.torch_engine import TorchEngine, is_out_of_memory, reason_of
+from specbench.engines.failures import is_out_of_memory, reason_of
+from specbench.engines.torch_engine import TorchEngine
 from specbench.environment import default_threads
 from specbench.errors import CellRefused, PairRefused, SpecbenchError, UsageError
 from specbench.loading import resolve

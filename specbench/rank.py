@@ -19,7 +19,7 @@ import numpy as np
 from specbench.drafts.base import Draft
 from specbench.engines.probe import room_for, time_cycles
 from specbench.engines.torch_engine import TorchEngine
-from specbench.errors import PairRefused, RunError, UsageError
+from specbench.errors import PairRefused, RunError
 from specbench.kinds import KINDS
 from specbench.manifest import manifest_of, models_of, now
 from specbench.preflight import Ready, draft_ref
@@ -60,8 +60,6 @@ def run_rank(
 ) -> Predicted:
     """Write texts, scores and times into a folder, and read the answer from it."""
     gammas = tuple(g for g in ready.recipe.gamma if g)
-    if not gammas:
-        raise UsageError("--gamma 0: there is no γ to rank", hint="--gamma 1-8")
     manifest = manifest_of(ready, command)
     writer = RankWriter(folder, manifest, ready.prompts, set_hash(ready.prompts))
     work = _Work(ready, writer, gammas, say)

@@ -5,21 +5,20 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TextIO
 
 from specbench import files
 from specbench.errors import UsageError
 from specbench.findings import Paragraph
 from specbench.intervals import FEW_CLUSTERS
-from specbench.markdown import escaped
+from specbench.markdown_text import drawn, escaped
 from specbench.rank_files import RANK
-from specbench.rank_read import load_ranking, table_of
+from specbench.rank_read import table_of
 from specbench.rank_tables import checked, checked_cells, curves, drafts
 from specbench.rank_words import paragraphs
 from specbench.ranking import Board, Ranking
 from specbench.signs import Signs
-from specbench.tables import Line, Table, plain
+from specbench.tables import Line
 from specbench.terminal import apart, console_for, laid, paths, show, told, wrapped
 from specbench.view import Setting, mapping, real
 from specbench.wording import count
@@ -28,37 +27,32 @@ FORMATS = ("csv", "json", "md")
 
 
 def report_rank(
-    folder: Path,
+    ranking: Ranking,
     *,
     quiet: bool = False,
     paper: bool = False,
     no_color: bool = False,
     stream: TextIO | None = None,
-    write: bool = True,
-) -> Ranking:
+) -> None:
     """Write report.md and the chart into a prediction's folder, and print it."""
     from specbench.rank_plot import draw
 
-    ranking = load_ranking(folder)
-    if write:
-        try:
-            draw(ranking, titles(ranking), style="paper" if paper else "wide")
-            files.replace(folder / "report.md", report_markdown(ranking))
-        except OSError as fault:
-            reason = fault.strerror or fault
-            print(f"note: report.md and plots/ were not written: {reason}", file=sys.stderr)
+    try:
+        draw(ranking, titles(ranking), style="paper" if paper else "wide")
+        files.replace(ranking.folder / "report.md", report_markdown(ranking))
+    except OSError as fault:
+        reason = fault.strerror or fault
+        print(f"note: report.md and plots/ were not written: {reason}", file=sys.stderr)
     out = stream or sys.stdout
     console, signs = console_for(out, no_color=no_color), Signs(out)
     lines = _quiet(ranking, signs) if quiet else report_lines(ranking, console.width, signs)
     show(lines, console)
-    return ranking
 
 
-def rank_rows(folders: Sequence[Path], output: str) -> str:
-    """The rows of `rank.csv` of one folder or several, as text that ends in a line feed."""
+def rank_rows(rankings: Sequence[Ranking], output: str) -> str:
+    """The rows of `rank.csv` of one prediction or several, as text that ends in a line feed."""
     if output not in FORMATS:
         raise UsageError(f'--format "{output}": no such format', hint="table, csv, json, md")
-    rankings = [load_ranking(folder) for folder in folders]
     if output == "md":
         return "\n".join(map(report_markdown, rankings))
     rows = [row for ranking in rankings for row in table_of(ranking)]
@@ -160,9 +154,9 @@ def report_markdown(ranking: Ranking) -> str:
     for board, title in zip(ranking.boards, titles(ranking), strict=True):
         parts += [f"**{escaped(title)}**"] if title else []
         parts += [_told(paragraph) for paragraph in paragraphs(ranking, board)]
-        parts += [_table(drafts(ranking, board)), _table(curves(board))]
+        parts += [drawn(drafts(ranking, board)), drawn(curves(board))]
         if found := list(checked_cells(ranking, board)):
-            parts.append(_table(checked(found)))
+            parts.append(drawn(checked(found)))
     about = ". ".join(_about(ranking))
     return "\n\n".join([*parts, f"{about}. Intervals 95 %, over prompts and timed places."]) + "\n"
 
@@ -170,16 +164,3 @@ def report_markdown(ranking: Ranking) -> str:
 def _told(paragraph: Paragraph) -> str:
     # A paragraph may be longer than the foreign text that is cut.
     return " ".join(escaped(word) for word in paragraph.text.split())
-
-
-def _table(table: Table) -> str:
-    def line(texts: Sequence[str]) -> str:
-        return "| " + " | ".join(escaped(" ".join(text.split())) for text in texts) + " |"
-
-    heads = line([column.name for column in table.columns])
-    sides = "|" + "|".join(" --: " if column.right else " --- " for column in table.columns) + "|"
-    rows = [
-        line([plain(column.cells[row]) for column in table.columns])
-        for row in range(len(table.styles))
-    ]
-    return "\n".join([heads, sides, *rows])

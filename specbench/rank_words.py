@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from specbench import policies
 from specbench.errors import UsageError
 from specbench.findings import Paragraph
 from specbench.intervals import Interval
@@ -92,7 +89,7 @@ def _bound(one: Entry, timed: Timed) -> str:
 
 def dynamic(one: Entry) -> str:
     """What a draft length that changes would give over the best fixed one (simulated)."""
-    parts = [f"{name}: {_gain(found)}" for name, found in gains(one)]
+    parts = [f"{name}: {_gain(found)}" for name, found in one.gains]
     if not parts:
         return ""
     head = "A γ that changes, simulated on the same texts, against the best that stays"
@@ -105,15 +102,3 @@ def _gain(found: Interval) -> str:
     low = None if found.low is None else found.low - 1
     high = None if found.high is None else found.high - 1
     return f"{percent(found.value - 1)} % {percent_bounds(Interval(found.value - 1, low, high))}"
-
-
-def gains(one: Entry) -> Iterator[tuple[str, Interval]]:
-    """Each policy with its speedup over the best fixed γ; none where some γ was not timed."""
-    timed = one.timed
-    if timed is None or timed.forecast.gammas != tuple(range(1, len(timed.forecast.gammas) + 1)):
-        return
-    cycles = [timed.forecast.plain_s()]
-    cycles += [timed.forecast.cycle_s(at) for at in range(len(timed.forecast.gammas))]
-    best, *others = policies.all_policies(one.scored.keep, cycles, one.scored.confidence)
-    for other in others:
-        yield other.policy, policies.gain(other, best, cycles)

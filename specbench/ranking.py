@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from specbench import theory
+from specbench import policies, theory
 from specbench.intervals import Interval, holm, jackknife
 from specbench.predict import Estimate, Forecast, Pick, compared, pick
 from specbench.records import Sampling
@@ -109,6 +109,22 @@ class Entry:
         """Tokens per cycle at the γ of this place."""
         most = self.replayed.gammas[at] + 1.0
         return jackknife(lambda rows: rows.tau()[:, at], self.replayed, possible=(1.0, most))
+
+    @cached_property
+    def gains(self) -> tuple[tuple[str, Interval], ...]:
+        """What each γ that changes would give over the best fixed one (simulated).
+
+        None where some γ up to the largest was not timed, or the times are simulated.
+        """
+        if self.timed is None:
+            return ()
+        forecast = self.timed.forecast
+        places = range(len(forecast.gammas))
+        if forecast.gammas != tuple(at + 1 for at in places):
+            return ()
+        cycles = [forecast.plain_s(), *(forecast.cycle_s(at) for at in places)]
+        best, *others = policies.all_policies(self.scored.keep, cycles, self.scored.confidence)
+        return tuple((one.policy, policies.gain(one, best, cycles)) for one in others)
 
     @property
     def cannot_pay(self) -> bool:

@@ -13,6 +13,7 @@ from specbench.errors import UsageError
 from specbench.markdown import report_markdown
 from specbench.plot_style import style_named
 from specbench.rank_files import is_rank
+from specbench.rank_read import load_ranking
 from specbench.rank_report import rank_rows, report_rank
 from specbench.results import load_measured
 from specbench.signs import Signs
@@ -42,7 +43,7 @@ def report_all(
                 f"{predicted[0]} holds a prediction, not a run",
                 hint="specbench report DIR, for each of the two kinds",
             )
-        sys.stdout.write(rank_rows(predicted, output))
+        sys.stdout.write(rank_rows([load_ranking(folder) for folder in predicted], output))
         return
     if output in FORMATS:
         sys.stdout.write(summary_rows(folders, output))
@@ -54,7 +55,7 @@ def report_all(
         if place:
             print()
         if folder in predicted:
-            report_rank(folder, quiet=quiet, paper=paper, no_color=no_color)
+            report_rank(load_ranking(folder), quiet=quiet, paper=paper, no_color=no_color)
             continue
         report(
             folder,

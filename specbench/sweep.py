@@ -16,7 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from specbench.engines.torch_engine import TorchEngine, is_out_of_memory, reason_of
+from specbench.engines.failures import is_out_of_memory, reason_of
+from specbench.engines.torch_engine import TorchEngine
 from specbench.errors import CellRefused, PairRefused, RunError
 from specbench.interrupt import Interrupt
 from specbench.journal import RunWriter

@@ -12,9 +12,9 @@ from specbench import files
 from specbench.faults import FAULTS
 from specbench.findings import Paragraph
 from specbench.law_tests import POWER, LawTest
-from specbench.markdown import escaped
+from specbench.markdown_text import drawn, escaped
 from specbench.signs import Signs
-from specbench.tables import Line, plain
+from specbench.tables import Line
 from specbench.terminal import apart, console_for, laid, show, told, wrapped
 from specbench.verified import FirstDifference, GreedyFound, Verified
 from specbench.verify_table import name_of, shown_p, table
@@ -184,12 +184,6 @@ def _number(value: float | None) -> float | None:
 
 
 def _markdown(found: Verified) -> str:
-    shown = table(found)
-    lines = [[column.name for column in shown.columns], ["---"] * len(shown.columns)]
-    lines += [
-        [escaped(plain(column.cells[row])) for column in shown.columns]
-        for row in range(len(shown.styles))
-    ]
-    body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    body = drawn(table(found))
     said = "\n\n".join(escaped(one.text) for one in paragraphs(found))
     return f"### specbench: {found.verdict}\n\n{escaped(heading(found))}\n\n{said}\n\n{body}\n"

@@ -60,8 +60,8 @@ FLOORS: list[tuple[list[str], set[str]]] = [
     (
         words(
             """
-            engines.base engines.rows engines.selftest engines.loop engines.torch_engine
-            engines.probe engines
+            engines.base engines.failures engines.rows engines.selftest engines.loop
+            engines.torch_engine engines.probe engines
             """
         ),
         {"torch"},

@@ -24,7 +24,6 @@ from specbench.preflight import get_ready
 from specbench.rank import PLACES, places
 from specbench.rank_read import load_ranking, timed_cycles
 from specbench.rank_tables import Checked
-from specbench.rank_words import gains
 from specbench.recipe import default_recipe, merge_flags
 from specbench.records import Generation, Sampling
 from specbench.results import load_run
@@ -251,7 +250,7 @@ def test_a_changing_gamma_is_simulated_only_where_every_gamma_was_timed(
     exact: tuple[Path, Path], at: Path, tmp_path: Path
 ) -> None:
     (board,) = load_ranking(exact[0]).boards
-    found = dict(gains(board.entries[0]))
+    found = dict(board.entries[0].gains)
     assert len(found) == 3
     bound = found["best in hindsight"].value
     assert bound is not None
@@ -259,7 +258,7 @@ def test_a_changing_gamma_is_simulated_only_where_every_gamma_was_timed(
     assert bound >= 1 - 1e-12
     ranked(tmp_path / "r", *greedy(at), "-g", "2,4")
     (other,) = load_ranking(tmp_path / "r").boards
-    assert list(gains(other.entries[0])) == []
+    assert other.entries[0].gains == ()
 
 
 def test_a_check_agrees_if_the_difference_may_be_chance() -> None:

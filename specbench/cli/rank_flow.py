@@ -8,9 +8,10 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from specbench.cli.run_flow import check_folder, recipe_of
+from specbench.cli.run_flow import check_folder, opened, recipe_of
 from specbench.errors import UsageError
 from specbench.kinds import KINDS
+from specbench.ranking import Ranking
 from specbench.recipe import Recipe
 
 
@@ -19,30 +20,25 @@ def rank_flow(flags: dict[str, Any]) -> int:
     recipe = recipe_of(flags)
     check_folder(flags["output_dir"], resumable=False)
     _check(recipe, flags["texts"])
-    from specbench.preflight import get_ready
-    from specbench.progress import Progress
     from specbench.rank import check_by_running, run_rank
     from specbench.rank_files import write_table
     from specbench.rank_read import load_ranking, table_of
     from specbench.sweep import fresh_folder
 
-    progress = Progress(quiet=flags["quiet"], no_color=flags["no_color"])
-    for note in recipe.notes:
-        progress.say(f"note: {note}")
-    ready = get_ready(recipe, keep_going=flags["keep_going"], say=progress.say)
-    progress.opening(ready)
+    ready, progress = opened(recipe, flags)
     folder = flags["output_dir"] or fresh_folder(ready, Path("results"))
     try:
         found = run_rank(ready, folder, tuple(sys.argv[1:]), flags["texts"], progress.say)
     except KeyboardInterrupt:
         progress.say(f"stopped: {folder} holds no answer; begin anew with another --output-dir")
         return 1
-    failed = bool(found.dropped or ready.refused)
+    ranking, failed = found.ranking, bool(found.dropped or ready.refused)
     if flags["validate"]:
-        outcome = check_by_running(ready, found.ranking, flags["validate"], progress)
+        outcome = check_by_running(ready, ranking, flags["validate"], progress)
         failed = failed or outcome.stopped or bool(outcome.bad_cells)
-        write_table(folder, table_of(load_ranking(folder)))
-    _report(folder, flags)
+        ranking = load_ranking(folder)
+        write_table(folder, table_of(ranking))
+    _report(ranking, flags)
     return 1 if failed else 0
 
 
@@ -58,11 +54,11 @@ def _check(recipe: Recipe, texts: Path | None) -> None:
         raise UsageError(what, hint="the folder that holds run.json, or leave --texts out")
 
 
-def _report(folder: Path, flags: dict[str, Any]) -> None:
+def _report(ranking: Ranking, flags: dict[str, Any]) -> None:
     from specbench.rank_report import FORMATS, rank_rows, report_rank
 
     output = flags["output_format"].value
     with nullcontext(None) if output not in FORMATS else StringIO() as aside:
-        report_rank(folder, quiet=flags["quiet"], no_color=flags["no_color"], stream=aside)
+        report_rank(ranking, quiet=flags["quiet"], no_color=flags["no_color"], stream=aside)
     if output in FORMATS:
-        sys.stdout.write(rank_rows([folder], output))
+        sys.stdout.write(rank_rows([ranking], output))

@@ -9,12 +9,16 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specbench.errors import RunError, UsageError
 from specbench.recipe import Recipe, default_recipe, merge_flags, refuse_context_length
 from specbench.recipe_faults import FLAGS
 from specbench.recipe_load import get_recipe
+
+if TYPE_CHECKING:
+    from specbench.preflight import Ready
+    from specbench.progress import Progress
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -33,20 +37,27 @@ def recipe_of(flags: dict[str, Any]) -> Recipe:
     return merged
 
 
-def run_flow(flags: dict[str, Any]) -> int:
-    """Measure, report and return the exit code."""
-    recipe = recipe_of(flags)
-    _check_csv(flags["csv"])
-    check_folder(flags["output_dir"], resume=bool(flags["resume"]))
+def opened(recipe: Recipe, flags: dict[str, Any]) -> tuple[Ready, Progress]:
+    """Models, pairs and prompts that can be measured, and what shows how it goes on."""
     from specbench.preflight import get_ready
     from specbench.progress import Progress
-    from specbench.sweep import Destination, run_sweep
 
     progress = Progress(quiet=flags["quiet"], no_color=flags["no_color"])
     for note in recipe.notes:
         progress.say(f"note: {note}")
     ready = get_ready(recipe, keep_going=flags["keep_going"], say=progress.say)
     progress.opening(ready)
+    return ready, progress
+
+
+def run_flow(flags: dict[str, Any]) -> int:
+    """Measure, report and return the exit code."""
+    recipe = recipe_of(flags)
+    _check_csv(flags["csv"])
+    check_folder(flags["output_dir"], resume=bool(flags["resume"]))
+    from specbench.sweep import Destination, run_sweep
+
+    ready, progress = opened(recipe, flags)
     where = Destination(
         folder=flags["output_dir"], resume=flags["resume"], command=tuple(sys.argv[1:])
     )

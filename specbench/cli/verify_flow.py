@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from specbench.cli.run_flow import recipe_of
+from specbench.cli.run_flow import opened, recipe_of
 from specbench.recipe import Recipe, merge_flags
 
 GAMMA, DTYPE = "4", "float32"
@@ -15,16 +15,10 @@ GAMMA, DTYPE = "4", "float32"
 def verify_flow(flags: dict[str, Any]) -> int:
     """Verify, report, and return the exit code: 0, 3 or 4."""
     recipe = _with_defaults(recipe_of(flags), flags)
-    from specbench.preflight import get_ready
-    from specbench.progress import Progress
     from specbench.verify import run_verify
     from specbench.verify_words import as_text, print_verified
 
-    progress = Progress(quiet=flags["quiet"], no_color=flags["no_color"])
-    for note in recipe.notes:
-        progress.say(f"note: {note}")
-    ready = get_ready(recipe, keep_going=flags["keep_going"], say=progress.say)
-    progress.opening(ready)
+    ready, progress = opened(recipe, flags)
     found = run_verify(ready, flags["samples"], progress.say)
     output = flags["output_format"].value
     if output == "table":

@@ -13,6 +13,7 @@ import torch
 from specbench import loading
 from specbench.drafts import Context, Draft, open_draft
 from specbench.engines.base import DraftRef, SelfTest, Settings
+from specbench.engines.failures import is_out_of_memory, reason_of
 from specbench.engines.loop import Job, RowResult, decode
 from specbench.engines.rows import Limits
 from specbench.engines.selftest import self_test
@@ -268,21 +269,6 @@ class TorchEngine:
         self.draft = self._opened = None
         del self.target
         self._free_cache()
-
-
-def is_out_of_memory(err: BaseException) -> bool:
-    """Whether an error says that memory ran out; torch's CPU allocator raises a RuntimeError."""
-    if isinstance(err, torch.OutOfMemoryError | MemoryError):
-        return True
-    if not isinstance(err, RuntimeError):
-        return False
-    return "can't allocate memory" in str(err) or "out of memory" in str(err).lower()
-
-
-def reason_of(err: BaseException) -> str:
-    """The kind and the first line of an error."""
-    lines = str(err).strip().splitlines() or [""]
-    return f"{type(err).__name__}: {lines[0]}"
 
 
 def eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:

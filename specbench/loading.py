@@ -5,10 +5,12 @@ Every failure that a user can cause becomes one message: what, where, what to tr
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass
+from difflib import get_close_matches
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,10 @@ def resolve(ref: str, flag: str) -> Source:
         return Source(ref, flag, str(path))
     if path.is_file():
         raise _missing(ref, flag, "it is a file, but no .gguf file")
+    if "/" not in ref and get_close_matches(ref, ["embedded"], cutoff=0.85):
+        raise UsageError(
+            f"no model at {ref}", where=f"{flag} {ref}: no such folder", hint=f"{flag} embedded"
+        )
     if ref.startswith((".", "/", "~")) or ref.count("/") > 1 or not ref.strip():
         raise _missing(ref, flag, "the folder does not exist")
     return Source(ref, flag, ref)
@@ -172,6 +178,10 @@ def _explained(source: Source, what: str) -> Iterator[None]:
     bars = hf_logging.is_progress_bar_enabled()
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()
+    # Each try to reach the hub would be told, and then what came of them all.
+    hub = logging.getLogger("huggingface_hub")
+    told = hub.level
+    hub.setLevel(logging.ERROR)
     # The GGUF reader draws a bar of its own that heeds no setting.
     silent = redirect_stderr(StringIO()) if source.gguf_file else nullcontext()
     try:
@@ -197,6 +207,7 @@ def _explained(source: Source, what: str) -> Iterator[None]:
         raise _explain(source, what, err) from err
     finally:
         hf_logging.set_verbosity(level)
+        hub.setLevel(told)
         if bars:
             hf_logging.enable_progress_bar()
 

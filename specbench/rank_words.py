@@ -75,7 +75,7 @@ def _of(one: Entry, key: str) -> Paragraph:
     text = SENTENCES[key].format(draft=name, speed=speed, gamma=timed.gamma)
     others = gamma_set(timed.others, timed.gamma)
     text += f"; γ {others} cannot be told from it." if others else "."
-    text += " A run would tell: specbench run." if key in OPEN else ""
+    text += " A run would tell: specbench run with the same flags." if key in OPEN else ""
     return Paragraph(text, tone=TONES.get(key, "unsure"))
 
 

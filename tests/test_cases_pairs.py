@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import time
 from pathlib import Path
@@ -25,6 +26,9 @@ from test_cases_cli import (
     words,
 )
 from tokenizers.processors import TemplateProcessing
+
+from specbench import loading
+from specbench.errors import UsageError
 
 SPREAD = 4.5
 """Standard errors inside which a statistical check passes."""
@@ -302,6 +306,41 @@ def test_a_broken_model_is_named(at: Path, tmp_path: Path, broken: str) -> None:
     ref = tmp_path / "m" / broken if broken == "m.gguf" else tmp_path / "m"
     found = refused(*words(tmp_path / "o", ref, ["self"], at / "p.txt"))
     assert str(ref) in found[0]
+
+
+@pytest.mark.parametrize("role", ["--target", "--draft"])
+def test_a_misspelt_embedded_is_no_hub_model(at: Path, tmp_path: Path, role: str) -> None:
+    """Said at once: no hub is asked for a name that is nearly the one that comes along."""
+    pair = (Path("embeded"), "self") if role == "--target" else (at / "t", "embeded")
+    found = refused(*words(tmp_path / "o", pair[0], [pair[1]], at / "p.txt"))
+    assert found == [
+        "error: no model at embeded",
+        f"  where  {role} embeded: no such folder",
+        f"  try    {role} embedded",
+    ]
+
+
+def test_tries_to_reach_the_hub_are_not_told_one_by_one() -> None:
+    hub = logging.getLogger("huggingface_hub")
+    before, seen = hub.level, []
+
+    def fail() -> None:
+        with loading._explained(loading.Source("a/b", "-t", "a/b"), "model"):
+            seen.append(hub.level)
+            raise OSError("no network")
+
+    with pytest.raises(UsageError):
+        fail()
+    assert seen == [logging.ERROR]
+    assert hub.level == before
+
+
+def test_a_folder_without_a_run_cannot_be_resumed(at: Path, tmp_path: Path) -> None:
+    (tmp_path / "o").mkdir()
+    (tmp_path / "o" / "notes.txt").write_text("mine", encoding="utf-8")
+    found = refused(*words(tmp_path / "o", at / "t", ["self"], at / "p.txt"), "--resume")
+    assert found[0].endswith("o holds no run to go on with")
+    assert found[-1] == "  try    another --output-dir"
 
 
 @pytest.mark.parametrize("role", ["--target", "--draft"])

@@ -36,14 +36,15 @@ Gamma = Annotated[
         "--gamma",
         "-g",
         "--num-speculative-tokens",
-        help="1,3,5 or 1-8 or 1-8+2 or 1-16*2; 0 is always measured.",
+        help="1,3,5 or 1-8 or 1-8+2 or 1-16*2; 0 is always measured. Default 1-8.",
         rich_help_panel=WHAT,
     ),
 ]
 Dataset = Annotated[
     str | None,
     typer.Option(
-        help="Name, file (.jsonl .json .csv .parquet .txt) or hf:owner/name:split:column.",
+        help="Name, file (.jsonl .json .csv .parquet .txt) or hf:owner/name:split:column. "
+        "Default general.",
         rich_help_panel=WHAT,
     ),
 ]
@@ -53,7 +54,9 @@ Category = Annotated[
 ]
 NumPrompts = Annotated[
     str | None,
-    typer.Option("--num-prompts", "-n", help="The first N prompts.", rich_help_panel=WHAT),
+    typer.Option(
+        "--num-prompts", "-n", help="The first N prompts. Default 20.", rich_help_panel=WHAT
+    ),
 ]
 MinTokens = Annotated[
     str | None, typer.Option(help="Only prompts this long.", rich_help_panel=WHAT)
@@ -65,14 +68,22 @@ RawPrompt = Annotated[
     bool | None,
     typer.Option("--raw-prompt", help="No chat template.", rich_help_panel=WHAT),
 ]
-MaxNewTokens = Annotated[str | None, typer.Option(help="Tokens per prompt.", rich_help_panel=WHAT)]
+MaxNewTokens = Annotated[
+    str | None, typer.Option(help="Tokens per prompt. Default 128.", rich_help_panel=WHAT)
+]
 Temperature = Annotated[
     str | None,
-    typer.Option(help="0 is greedy; a list such as 0,1.", rich_help_panel=WHAT),
+    typer.Option(help="0 is greedy; a list. Default 0,1.", rich_help_panel=WHAT),
 ]
-TopK = Annotated[str | None, typer.Option(help="0 is off; a list.", rich_help_panel=WHAT)]
-TopP = Annotated[str | None, typer.Option(help="1 is off; a list.", rich_help_panel=WHAT)]
-BatchSize = Annotated[str | None, typer.Option(help="A list such as 1,4.", rich_help_panel=WHAT)]
+TopK = Annotated[
+    str | None, typer.Option(help="0 is off; a list. Default 0.", rich_help_panel=WHAT)
+]
+TopP = Annotated[
+    str | None, typer.Option(help="1 is off; a list. Default 1.", rich_help_panel=WHAT)
+]
+BatchSize = Annotated[
+    str | None, typer.Option(help="A list such as 1,4. Default 1.", rich_help_panel=WHAT)
+]
 ContextLength = Annotated[
     str | None, typer.Option(hidden=True, help="Not there yet: refused.", rich_help_panel=WHAT)
 ]
@@ -81,11 +92,13 @@ IgnoreEos = Annotated[
     typer.Option("--ignore-eos", help="Go on after an EOS.", rich_help_panel=WHAT),
 ]
 Repeats = Annotated[
-    str | None, typer.Option(help="Times each prompt is measured.", rich_help_panel=HOW)
+    str | None, typer.Option(help="Times each prompt is measured. Default 1.", rich_help_panel=HOW)
 ]
-Warmup = Annotated[str | None, typer.Option(help="Warm-up rounds per shape.", rich_help_panel=HOW)]
+Warmup = Annotated[
+    str | None, typer.Option(help="Warm-up rounds per shape. Default 1.", rich_help_panel=HOW)
+]
 Seed = Annotated[
-    str | None, typer.Option(help="Seed of all draws and orders.", rich_help_panel=HOW)
+    str | None, typer.Option(help="Seed of all draws and orders. Default 0.", rich_help_panel=HOW)
 ]
 Dtype = Annotated[
     str | None,
@@ -119,7 +132,12 @@ KeepGoing = Annotated[
 ]
 OutputDir = Annotated[
     Path | None,
-    typer.Option("--output-dir", "-o", help="The result folder.", rich_help_panel=WHERE),
+    typer.Option(
+        "--output-dir",
+        "-o",
+        help="The result folder. Default results/NAME/TIME-DEVICE.",
+        rich_help_panel=WHERE,
+    ),
 ]
 Csv = Annotated[
     Path | None,

@@ -96,12 +96,13 @@ def check_folder(folder: Path | None, *, resume: bool = False, resumable: bool =
             f"cannot write to {folder}", where=f"--output-dir: {refused}", hint="another folder"
         )
     if taken:
-        raise UsageError(
-            f"{folder} is not empty",
-            where="--output-dir",
-            hint="another --output-dir"
-            + (", or --resume to go on with the run in it" if resumable else ""),
-        )
+        hint = "another --output-dir"
+        if resume:
+            what = f"{folder} holds no run to go on with"
+        else:
+            what = f"{folder} is not empty"
+            hint += ", or --resume to go on with the run in it" if resumable else ""
+        raise UsageError(what, where="--output-dir", hint=hint)
 
 
 def _copy(summary: Path, path: Path) -> None:

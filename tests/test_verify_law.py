@@ -161,6 +161,7 @@ def test_a_right_sampler_passes(pair: Pair, law: Sampling, seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_a_right_sampler_passes_for_200_seeds(pair: Pair, law: Sampling) -> None:
     """N = 5,000: p is uniform, so below .05 for 10 of 200 seeds, ± 4.5 σ."""

@@ -78,6 +78,7 @@ def test_a_right_sampler_passes(seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_right_sampler_passes_for_200_seeds() -> None:
     """Every test's p is below .05 in 10 of 200 seeds, 4.5 σ; directed and KS ones included."""
     low: dict[str, int] = {}

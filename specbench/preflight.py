@@ -141,6 +141,7 @@ def _check(
         "dtype": engine.draft.dtype if engine.draft else None,
         "numeric_floor": test.numeric_floor,
         "rollback_difference": test.worst,
+        "memory_mb": engine.draft.nbytes() / 2**20 if engine.draft else None,
         "simulated_c": float(spec.options.get("c", 0.0)) if spec.kind == "synthetic" else None,
     }
 

@@ -71,6 +71,9 @@ class Draft(Protocol):
     ) -> Iterator[Along]:
         """Laws at positions start … end − 1 of one text (1, ≥ end), chunk by chunk."""
 
+    def nbytes(self) -> int:
+        """Bytes of its own: weights that are not the target's, and its state of the last batch."""
+
     def finite(self) -> bool:
         """Whether every logit that it chose by was finite; read after a generation."""
 

@@ -23,6 +23,8 @@ class HfDraft:
     """A model that drafts token by token from its own KV state."""
 
     law: Law = "context"
+    shares_weights = False
+    """Whether its weights are the target's own."""
 
     def __init__(self, lm: CausalLM, target_vocab: int) -> None:
         self.lm = lm
@@ -30,7 +32,7 @@ class HfDraft:
         self.vocab_size = lm.vocab_size
         self.dtype = str(lm.dtype).removeprefix("torch.")
         self._target_vocab = target_vocab
-        self._session: Session
+        self._session: Session | None = None
         self._reader = Reader(lm, limit_ids=lm.vocab_size < target_vocab)
         self._sampling = Sampling()
         self._highest: list[Tensor] = []
@@ -64,19 +66,22 @@ class HfDraft:
         """Feed the prompt without its last token."""
         self._sampling = sampling
         self._highest = []
-        self._session = self.lm.session(state.rows, capacity)
-        self._session.limit_ids = self.vocab_size < self._target_vocab
-        self._session.prefill(state.tokens, state.longest - 1)
+        session = self.lm.session(state.rows, capacity)
+        session.limit_ids = self.vocab_size < self._target_vocab
+        session.prefill(state.tokens, state.longest - 1)
+        self._session = session
         self._known = [n - 1 for n in state.lengths]
 
     def propose(self, gamma: int, state: TextState, uniforms: Tensor) -> Proposal:
         """Feed what the text has gained (two tokens after a full accept), then one by one."""
+        session = self._session
+        assert session is not None
         width = max(n - k for n, k in zip(state.lengths, self._known, strict=True))
         laws: Tensor | None = None
         ids = []
         for step in range(gamma):
             start = state.at(step - width)
-            logits = self._session.feed(state.tokens, start, width, state.longest + step, keep=1)
+            logits = session.feed(state.tokens, start, width, state.longest + step, keep=1)
             token, q = self._choose(logits[:, 0], uniforms[:, step])
             if q is not None:
                 if laws is None:
@@ -122,8 +127,14 @@ class HfDraft:
 
     def keep_rows(self, index: Tensor, rows: list[int]) -> None:
         """Keep only some rows."""
-        self._session.keep_rows(index)
+        if self._session is not None:
+            self._session.keep_rows(index)
         self._known = [self._known[r] for r in rows]
+
+    def nbytes(self) -> int:
+        """Its weights, unless they are the target's, and its KV state."""
+        weights = 0 if self.shares_weights else weight_bytes(self.lm.model)
+        return weights + (self._session.cache.nbytes() if self._session else 0)
 
     def finite(self) -> bool:
         """Whether the logits of all greedy steps were finite."""
@@ -132,3 +143,9 @@ class HfDraft:
     def problem(self) -> str | None:
         """Nothing can go wrong beyond what the loop sees."""
         return None
+
+
+def weight_bytes(model: Any) -> int:
+    """Bytes of a model's parameters and buffers, shared ones once."""
+    tensors = {t.data_ptr(): t.nbytes for t in (*model.parameters(), *model.buffers())}
+    return sum(tensors.values())

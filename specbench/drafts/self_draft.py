@@ -11,6 +11,8 @@ from specbench.drafts.hf import HfDraft
 class SelfDraft(HfDraft):
     """Shares the target's weights and has a KV state of its own."""
 
+    shares_weights = True
+
     @classmethod
     def open(cls, ref: str, options: dict[str, Any], label: str, context: Context) -> SelfDraft:
         """The target again, under its own weights."""

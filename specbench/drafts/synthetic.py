@@ -25,6 +25,8 @@ from specbench.state import TextState
 class SyntheticDraft(HfDraft):
     """Draws from the bent law; remembers whether some position could not be bent far enough."""
 
+    shares_weights = True
+
     def __init__(self, lm: CausalLM, alpha: float) -> None:
         super().__init__(lm, lm.vocab_size)
         self.alpha = alpha

@@ -1,0 +1,143 @@
+"""What the contract test of all draft kinds needs: each kind on tiny models, and a watch on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import models
+import torch
+import transformers as hf
+from torch import Tensor
+
+from specbench.drafts import Context, open_draft
+from specbench.drafts.base import Draft, Proposal
+from specbench.engines.loop import RowResult
+from specbench.lm import CausalLM
+from specbench.records import Cycle, Generation, Sampling
+from specbench.state import TextState
+
+WARM = Sampling(2.0)
+"""Spreads the mass of random models over their 32 tokens."""
+GAMMA = 3
+SPECS: dict[str, tuple[str, dict[str, Any]]] = {
+    "hf": ("draft", {}),
+    "self": ("", {}),
+    "synthetic": ("", {"alpha": 0.6}),
+}
+"""How each kind is opened: the folder of its model, if it takes one, and its options."""
+REPEATS = (7, 3, 9, 7, 3, 9, 7, 3, 9, 4, 7, 3)
+PROMPTS: tuple[tuple[int, ...], ...] = (REPEATS, (1, 5, 9), (4,), (2, 17, 30, 4, 4, 8))
+
+
+@dataclass
+class Bench:
+    """A target and one draft kind, float64."""
+
+    kind: str
+    model: Any
+    target: CausalLM
+    draft: Draft
+    forwards: list[str] = field(default_factory=list)
+
+
+def bench(kind: str, folder: Path) -> Bench:
+    """RND(0) as the target; NOISY(0.1) where a kind wants a model of its own."""
+    if not (folder / "draft").exists():
+        models.save(models.rnd(), folder / "target")
+        models.save(models.noisy(models.rnd(), 0.1), folder / "draft")
+    target = models.lm(models.rnd())
+    tokenizer = hf.AutoTokenizer.from_pretrained(folder / "target")
+    context = Context(target, tokenizer, torch.device("cpu"), "float64")
+    ref, options = SPECS[kind]
+    draft = open_draft(kind, str(folder / ref) if ref else "", options, kind, context)
+    return Bench(kind, models.rnd(), target, draft)
+
+
+@dataclass
+class Seen:
+    """One proposal, with what it was made from."""
+
+    texts: list[tuple[int, ...]]
+    """Of each row, before the cycle."""
+    gamma: int
+    uniforms: Tensor
+    proposal: Proposal
+    behind: Tensor
+    """What stood behind the texts afterwards, (rows, drafted)."""
+
+
+class Watched:
+    """A draft that notes its proposals, and may be made to propose less."""
+
+    def __init__(self, draft: Draft, cut: Sequence[int] = ()) -> None:
+        self.draft = draft
+        self.cut = cut
+        self.seen: list[Seen] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.draft, name)
+
+    def propose(self, gamma: int, state: TextState, uniforms: Tensor) -> Proposal:
+        """Propose as the draft does, less where a cut says so, cycle by cycle."""
+        found = self.draft.propose(gamma, state, uniforms)
+        width, rows = found.tokens.shape[1], state.rows
+        if self.cut:
+            most = self.cut[len(self.seen) % len(self.cut)]
+            given = found.counts or (width,) * rows
+            counts = tuple(min(most + row % 2, n) for row, n in enumerate(given))
+            found = Proposal(found.tokens, found.law, counts)
+        texts = [tuple(state.tokens[r, : state.lengths[r]].tolist()) for r in range(rows)]
+        behind = [state.tokens[r, state.lengths[r] :][:width].tolist() for r in range(rows)]
+        kept = Proposal(
+            found.tokens.clone(), None if found.law is None else found.law.clone(), found.counts
+        )
+        self.seen.append(Seen(texts, gamma, uniforms.clone(), kept, torch.tensor(behind)))
+        return found
+
+
+def run(
+    at: Bench,
+    prompts: Sequence[Sequence[int]] = PROMPTS,
+    gamma: int = GAMMA,
+    *,
+    draft: Any = None,
+    **how: Any,
+) -> list[RowResult]:
+    """Decode with the bench's draft."""
+    return models.run(at.target, draft or at.draft, prompts, gamma, **how)
+
+
+def proposed(
+    at: Bench, text: Sequence[int], gamma: int, uniforms: Tensor, sampling: Sampling
+) -> Proposal:
+    """What the draft proposes behind a text that it was given as a prompt; uniforms (1, γ)."""
+    capacity = len(text) + 2 * gamma + 2
+    with torch.inference_mode():
+        state = TextState([text], capacity, at.target.device)
+        at.draft.start(state, sampling, capacity)
+        return at.draft.propose(gamma, state, uniforms)
+
+
+def of_row(proposal: Proposal, row: int) -> tuple[list[int], Tensor | None]:
+    """The ids that are proposed to a row, and their laws."""
+    width = proposal.tokens.shape[1]
+    count = width if proposal.counts is None else proposal.counts[row]
+    law = None if proposal.law is None else proposal.law[row, :count]
+    return proposal.tokens[row, :count].tolist(), law
+
+
+def generations(results: Sequence[RowResult], prompts: Sequence[Sequence[int]]) -> list[Generation]:
+    """Results as the engine hands them on."""
+    return [
+        Generation(f"p{i}", 0, tuple(p), token_ids=tuple(r.row.output), cycles=r.cycles)
+        for i, (r, p) in enumerate(zip(results, prompts, strict=True))
+    ]
+
+
+def tested(cycle: Cycle) -> list[int]:
+    """The draft that was tested at each emitted position, -1 where none was."""
+    ids = cycle.drafted_ids[: cycle.num_accepted + 1][: len(cycle.emitted_ids)]
+    return [*ids, *[-1] * (len(cycle.emitted_ids) - len(ids))]

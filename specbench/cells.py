@@ -126,6 +126,17 @@ def parts(run: RunData) -> Iterator[Part]:
             yield Part(name, r, p)
 
 
+def whole_cells(run: RunData) -> dict[str, Part]:
+    """Each cell with all its generations, by its id, in the order of `parts`.
+
+    Without categories and first cycles, which take most of the reading of a large result.
+    """
+    rows = run.generations
+    positions = run.positions.merge(rows[[*_KEY, "group"]], on=_KEY, how="inner")
+    by_cell = _ordered(_split(rows, positions, "cell"))
+    return {str(r["cell"].iloc[0]): Part(ALL, r, p) for r, p in by_cell}
+
+
 def _labelled(run: RunData) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Generations with category and first cycle; positions with category and group."""
     categories = {str(p["prompt_id"]): str(p.get("category", "")) for p in run.prompts}

@@ -67,6 +67,10 @@ class CellSums:
         """The sums of some clusters, by mask or by index."""
         return self._each(lambda all_rows: all_rows[rows])
 
+    def blank(self) -> Self:
+        """As many rows without any cycle: what stands for a cell that was not measured."""
+        return self._each(np.zeros_like)
+
     def _each(self, change: Callable[[Floats], Floats]) -> Self:
         arrays = {f.name: change(getattr(self, f.name)) for f in fields(self) if f.name != "gamma"}
         return type(self)(self.gamma, **arrays)
@@ -140,6 +144,10 @@ class Paired:
     def total(self) -> Paired:
         """One row: the sum over all clusters."""
         return Paired(self.method.total(), self.baseline.total())
+
+    def take(self, rows: Mask) -> Paired:
+        """The sums of some clusters, in both."""
+        return Paired(self.method.take(rows), self.baseline.take(rows))
 
     def leave_one_out(self) -> Paired:
         """Row i: the sums over all clusters but i, in both."""

@@ -26,7 +26,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
             """
             records kinds cycle_law inverse_law run_law speed_law theory trace gamma intervals sums
             stats scored_text replay iid_counts iid faults law_tests law_stats text_tests verified
-            decompose latency_parts policies predict ranking
+            decompose latency_parts policies predict ranking changes
             """
         ),
         {"numpy"},
@@ -35,7 +35,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
         words(
             """
             recipe_values recipe_faults recipe_specs recipe recipe_load prompt_files
-            prompt_rows prompt_hub prompts files lock schema checked rows results cells
+            prompt_rows prompt_hub prompts files lock schema checked rows results cells matched
             score_files scored_cells recovery summary journal rank_files rank_read
             """
         ),

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from specbench.cli.compare import compare
 from specbench.cli.doctor import doctor
 from specbench.cli.ls import ls
 from specbench.cli.pipe import quiet_end
@@ -51,6 +52,7 @@ for _command in (
     quiet_end(rank),
     verify,
     quiet_end(report),
+    quiet_end(compare),
     quiet_end(theory),
     quiet_end(ls),
     validate,

@@ -17,7 +17,7 @@ from specbench.prompts import (
     load_prompts,
     select,
 )
-from specbench.recipe import Recipe, expand, refuse_context_length
+from specbench.recipe import Recipe, expand
 from specbench.recipe_load import SUFFIXES, get_recipe, load_recipe, shipped_recipes
 from specbench.recipe_values import did_you_mean
 from specbench.signs import Signs
@@ -155,7 +155,6 @@ def validated(name: str) -> str:
 
 
 def _recipe_holds(recipe: Recipe) -> str:
-    refuse_context_length(recipe)
     blocks = expand(recipe)
     cells = sum(len(block.cells) for block in blocks)
     drafts = ", ".join(draft.label for draft in recipe.drafts)
@@ -167,6 +166,10 @@ def _chosen(recipe: Recipe) -> str:
     config = recipe.prompts
     if config.dataset.startswith("hf:"):
         return f"prompts of {config.dataset}, not fetched"
+    if lengths := recipe.measure.context_length:
+        documents, _ = select(load_prompts(config.dataset), config.categories)
+        tokens = ", ".join(map(str, lengths))
+        return f"prompts of {tokens} tokens from {_plural(len(documents), 'document')}"
     prompts, note = select(load_prompts(config.dataset), config.categories, config.num)
     return f"{_plural(len(prompts), 'prompt')} of {config.dataset}{f' ({note})' if note else ''}"
 

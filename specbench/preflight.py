@@ -6,7 +6,7 @@ What cannot be measured is refused here, so that a sweep does not find it out af
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from specbench.engines.base import DraftRef, SelfTest, Settings
@@ -15,6 +15,7 @@ from specbench.engines.torch_engine import TorchEngine
 from specbench.environment import default_threads
 from specbench.errors import CellRefused, PairRefused, SpecbenchError, UsageError
 from specbench.loading import resolve
+from specbench.long_prompts import prepare_lengths
 from specbench.prompt_rows import RawPrompt
 from specbench.prompts import encode, prepare
 from specbench.recipe import Block, Recipe, expand
@@ -22,6 +23,9 @@ from specbench.recipe_specs import DraftSpec
 from specbench.records import Cell, Prompt, Sampling
 
 Say = Callable[[str], None]
+
+TESTED_TOKENS = 2048
+"""The longest text that a self-test reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,12 @@ class Ready:
     """Drafts that were dropped, with the reason."""
     configs: dict[str, Any]
     """The drafts' own configs, where they have one."""
+    by_length: dict[int, tuple[Prompt, ...]] = field(default_factory=dict)
+    """The prompts at each context length, if lengths were asked for; `prompts` are the longest."""
+
+    def prompts_at(self, context_length: int | None) -> tuple[Prompt, ...]:
+        """The prompts of a block with this context length."""
+        return self.prompts if context_length is None else self.by_length[context_length]
 
 
 def settings_of(recipe: Recipe) -> Settings:
@@ -69,11 +79,6 @@ def make_engine(recipe: Recipe) -> TorchEngine:
         raise UsageError(
             f'--engine "{recipe.measure.engine}": no such engine', hint="specbench ls engines"
         )
-    if recipe.measure.context_length:
-        raise UsageError(
-            "--context-length: prompts of a set length are not there yet",
-            hint="--dataset with prompts of that length, --min-tokens and --max-tokens",
-        )
     return TorchEngine(settings_of(recipe))
 
 
@@ -83,7 +88,7 @@ def get_ready(recipe: Recipe, *, keep_going: bool = False, say: Say = lambda _: 
     if not keep_going:
         _find_drafts(recipe)
     engine.open_target()
-    found = prepare(recipe.prompts, engine.tokenizer)
+    found = _found(recipe, engine)
     for note in found.notes:
         say(f"note: {note}")
     drafts: dict[str, dict[str, object]] = {}
@@ -92,6 +97,7 @@ def get_ready(recipe: Recipe, *, keep_going: bool = False, say: Say = lambda _: 
     for spec in recipe.drafts:
         try:
             drafts[spec.label] = _check(engine, recipe, spec, found.first)
+            refuse_long(engine, recipe, spec.label)
             configs[spec.label] = getattr(getattr(engine.draft, "lm", None), "config", None)
             _tell_context(engine, spec, found.first, say)
         except SpecbenchError as err:
@@ -102,10 +108,53 @@ def get_ready(recipe: Recipe, *, keep_going: bool = False, say: Say = lambda _: 
     if not drafts:
         raise UsageError("no draft is left to measure", hint="specbench validate a pair first")
     _tell_threads(engine, recipe, say)
-    prompts = with_turns(engine, found.raw, found.first, say)
+    prompts = with_turns(engine, found.raw, found.first, say) if found.raw else found.first
     _check_batches(recipe, len(prompts), say)
     blocks = tuple(b for b in expand(recipe) if b.draft.label in drafts)
-    return Ready(recipe, engine, prompts, blocks, drafts, refused, configs)
+    return Ready(recipe, engine, prompts, blocks, drafts, refused, configs, found.by_length)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Prompts before any model has read them."""
+
+    raw: tuple[RawPrompt, ...]
+    """Empty for prompts of a set length, which have no turns."""
+    first: tuple[Prompt, ...]
+    notes: tuple[str, ...]
+    by_length: dict[int, tuple[Prompt, ...]] = field(default_factory=dict)
+
+
+def _found(recipe: Recipe, engine: TorchEngine) -> _Found:
+    """The prompts that a recipe asks for, as tokens."""
+    lengths = recipe.measure.context_length
+    if not lengths:
+        plain = prepare(recipe.prompts, engine.tokenizer)
+        return _Found(plain.raw, plain.first, plain.notes)
+    refuse_long(engine, recipe, engine.target.label)
+    found = prepare_lengths(recipe.prompts, engine.tokenizer, lengths)
+    return _Found((), found.by_length[max(lengths)], found.notes, found.by_length)
+
+
+def refuse_long(engine: TorchEngine, recipe: Recipe, label: str) -> None:
+    """Refuse a context length that leaves no room for the new tokens, in the target or the pair."""
+    for length in recipe.measure.context_length or ():
+        tokens, limit = recipe.sampling.max_new_tokens, engine.context
+        if length + tokens > limit:
+            raise UsageError(
+                f"--context-length {length}: with {tokens} new tokens it is longer than "
+                f"the {limit} that {label} can see",
+                hint=f"--context-length {limit - tokens} at most"
+                if limit > tokens
+                else f"--max-new-tokens below {limit - length}"
+                if limit > length + 1
+                else "a model with a longer context",
+            )
+
+
+def short(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """The ends of long prompts: enough for a self-test, whose room grows by their square."""
+    return [replace(p, token_ids=p.token_ids[-TESTED_TOKENS:]) for p in prompts]
 
 
 def _find_drafts(recipe: Recipe) -> None:
@@ -121,7 +170,7 @@ def _check(
     engine.open_draft(draft_ref(spec))
     gamma = max(recipe.gamma)
     try:
-        test: SelfTest = engine.self_test(prompts, 1, max(1, gamma))
+        test: SelfTest = engine.self_test(short(prompts[:1]), 1, max(1, gamma))
     except (RuntimeError, MemoryError) as err:
         if not is_out_of_memory(err):
             raise
@@ -133,7 +182,7 @@ def _check(
     laws = {b.sampling for b in expand(recipe)}
     probes = [Cell(spec.label, gamma, law) for law in sorted(laws, key=repr)]
     try:
-        engine.warm_up(probes, prompts[:1])
+        engine.warm_up(probes, short(prompts[:1]))
     except CellRefused as err:
         raise PairRefused(err.what, where=f"--draft {spec.label}") from err
     return {

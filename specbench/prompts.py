@@ -68,13 +68,14 @@ def select(
                 hint="--category takes one of them, or is left out",
             )
     kept = tuple(prompt for prompt in prompts if not categories or prompt.category in categories)
-    return kept[:num], _shortage(len(kept), num)
+    return kept[:num], shortage(len(kept), num)
 
 
-def _shortage(found: int, num: int | None) -> str:
-    return (
-        f"{found} prompts are there, fewer than {num}: all are used" if num and num > found else ""
-    )
+def shortage(found: int, num: int | None, which: str = "") -> str:
+    """A note if fewer prompts are there than were asked for."""
+    if not num or num <= found:
+        return ""
+    return f"{found} prompts{which} are there, fewer than {num}: all are used"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ def prepare(config: PromptsConfig, tokenizer: Any) -> Prepared:
             f"no prompt of {config.dataset} has {_lengths(config)}",
             hint="other --min-tokens and --max-tokens",
         )
-    notes = (template_note(tokenizer, raw_prompt=config.raw), _shortage(len(pairs), config.num))
+    notes = (template_note(tokenizer, raw_prompt=config.raw), shortage(len(pairs), config.num))
     return Prepared(
         tuple(prompt for prompt, _ in pairs),
         tuple(encoded for _, encoded in pairs),
@@ -147,17 +148,18 @@ def encode(
     messages = turn_messages(raw, history)
     chat = not raw_prompt and bool(tokenizer.chat_template)
     if chat:
-        text = _rendered(messages, tokenizer, prompt_id)
+        text = rendered(messages, tokenizer, prompt_id)
     else:
         text = "\n".join(message["content"] for message in messages)
-    ids = _with_one_bos(text, tokenizer, chat=chat)
+    ids = with_one_bos(text, tokenizer, chat=chat)
     # A BOS alone is no prompt either.
     if not ids or (ids == [tokenizer.bos_token_id] and text.strip() != tokenizer.bos_token):
         raise UsageError(f'the tokenizer turns the prompt "{prompt_id}" into no tokens')
     return Prompt(prompt_id, raw.category, text, tuple(ids), tuple(messages) if chat else ())
 
 
-def _rendered(messages: list[Message], tokenizer: Any, prompt_id: str) -> str:
+def rendered(messages: list[Message], tokenizer: Any, prompt_id: str) -> str:
+    """The conversation in the tokenizer's chat template."""
     from jinja2 import TemplateError
 
     try:
@@ -170,7 +172,7 @@ def _rendered(messages: list[Message], tokenizer: Any, prompt_id: str) -> str:
     return str(text)
 
 
-def _with_one_bos(text: str, tokenizer: Any, *, chat: bool) -> list[int]:
+def with_one_bos(text: str, tokenizer: Any, *, chat: bool) -> list[int]:
     """Token ids with one BOS if the text or the tokenizer has any."""
     encoded: Callable[..., Any] = tokenizer
     bos, bos_id = tokenizer.bos_token, tokenizer.bos_token_id

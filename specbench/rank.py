@@ -102,7 +102,8 @@ def _blocks(ready: Ready, ranking: Ranking, cells: int) -> Iterator[Block]:
         best = sorted(found)[:cells]
         for draft in dict.fromkeys(draft for _, draft, _ in best):
             gammas = sorted(gamma for _, label, gamma in best if label == draft)
-            yield Block(specs[draft], board.sampling, board.batch_size, None, (0, *gammas))
+            context = next(iter(ready.recipe.measure.context_length or ()), None)
+            yield Block(specs[draft], board.sampling, board.batch_size, context, (0, *gammas))
 
 
 class _Work:

@@ -134,6 +134,8 @@ class Recipe(_Part):
             # when a flag brings another target.
             prompts = prompts.model_copy()
             prompts.__dict__["dataset"] = name
+        if self.measure.context_length and (prompts.min_tokens or prompts.max_tokens):
+            raise fault("context_length sets the prompts' length: no min_tokens, no max_tokens")
         drafts = distinct(self.drafts or self._own_drafts())
         self._repeated = repeated(self.drafts)
         self.__dict__.update(prompts=prompts, drafts=drafts)
@@ -180,15 +182,6 @@ def _gamma_item(value: object) -> tuple[int, ...]:
     if isinstance(value, str):
         return parse_gamma(value)
     return tuple(int(Range(0, LARGEST).number(item)) for item in items(value))
-
-
-def refuse_context_length(recipe: Recipe, named: str = "measure.context_length") -> None:
-    """Prompts of a set length cannot be asked for yet; said before models are read."""
-    if recipe.measure.context_length:
-        raise UsageError(
-            f"{named}: prompts of a set length are not there yet",
-            hint="--dataset with prompts of that length, --min-tokens and --max-tokens",
-        )
 
 
 def default_recipe() -> Recipe:

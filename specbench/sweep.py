@@ -22,7 +22,7 @@ from specbench.errors import CellRefused, PairRefused, RunError
 from specbench.interrupt import Interrupt
 from specbench.journal import RunWriter
 from specbench.manifest import manifest_of, models_of, now
-from specbench.preflight import Ready, draft_ref
+from specbench.preflight import Ready, draft_ref, short
 from specbench.prompts import set_hash
 from specbench.recipe import Block
 from specbench.records import Cell, Generation, Prompt
@@ -199,7 +199,7 @@ class _Sweep:
 
     def _todo(self, block: Block) -> Iterator[tuple[int, int, list[Cell]]]:
         """(group, repeat, cells) in the order they are run; the cells' is drawn from the seed."""
-        count = -(-len(self.ready.prompts) // block.batch_size)
+        count = -(-len(self._prompts(block)) // block.batch_size)
         for repeat in range(self.ready.recipe.measure.repeats):
             for group in range(count):
                 cells = [c for c in block.cells if (c.id, group, repeat) not in self.done]
@@ -211,13 +211,16 @@ class _Sweep:
         random.Random(hashlib.sha256(text.encode()).digest()).shuffle(cells)
         return cells
 
+    def _prompts(self, block: Block) -> tuple[Prompt, ...]:
+        return self.ready.prompts_at(block.context_length)
+
     def _prepare(self, block: Block) -> bool:
         """Self-test at this batch size and warm up every shape; False if the block cannot run."""
         recipe = self.ready.recipe
-        batch = self.ready.prompts[: block.batch_size]
+        batch = self._prompts(block)[: block.batch_size]
         try:
             if block.batch_size > 1:
-                self.engine.self_test(batch, block.batch_size, max(block.gammas[-1], 1))
+                self.engine.self_test(short(batch), block.batch_size, max(block.gammas[-1], 1))
             for _ in range(recipe.measure.warmup):
                 self.engine.warm_up(block.cells, batch)
         except (CellRefused, PairRefused) as err:
@@ -236,7 +239,7 @@ class _Sweep:
             score_path(self.writer.folder, cell.id).unlink(missing_ok=True)
         for group, repeat, cells in todo:
             start = group * block.batch_size
-            prompts = self.ready.prompts[start : start + block.batch_size]
+            prompts = self._prompts(block)[start : start + block.batch_size]
             found = [(c, self._generate(c, prompts, repeat)) for c in self._wanted(cells)]
             for cell, generations in found:
                 if generations:
@@ -251,7 +254,7 @@ class _Sweep:
     def _score(self, block: Block) -> None:
         """Score what the block emitted; all its times are on the disk by now."""
         folder = self.writer.folder
-        prompts = {p.prompt_id: p for p in self.ready.prompts}
+        prompts = {p.prompt_id: p for p in self._prompts(block)}
         self.engine.open_draft(draft_ref(block.draft))
         start = time.perf_counter()
         try:

@@ -35,7 +35,8 @@ FLOORS: list[tuple[list[str], set[str]]] = [
         words(
             """
             recipe_values recipe_faults recipe_specs recipe recipe_load prompt_files
-            prompt_rows prompt_hub prompts files lock schema checked rows results cells matched
+            prompt_rows prompt_hub prompts long_prompts files lock schema checked rows results cells
+            matched
             score_files scored_cells recovery summary journal rank_files rank_read
             """
         ),

@@ -25,18 +25,10 @@ def test_an_empty_name_is_no_default(name: str) -> None:
     assert recipe_of({"recipe": None}).name == "run"
 
 
-def test_a_context_length_is_refused_by_flag_and_by_key(tmp_path: Path) -> None:
-    text = "prompts of a set length are not there yet"
-    assert f"--context-length: {text}" in refused(context_length="64")
-    path = tmp_path / "mine.yaml"
-    path.write_text("measure: {context_length: 64}\n", encoding="utf-8")
-    assert f"measure.context_length: {text}" in refused(recipe=str(path))
-
-
-def test_help_does_not_offer_what_is_refused() -> None:
+def test_help_offers_both_axes() -> None:
     shown = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "200"}).output
     assert "--batch-size" in shown
-    assert "--context-length" not in shown
+    assert "--context-length" in shown
 
 
 def test_a_place_for_the_csv_is_refused_with_its_reason(tmp_path: Path) -> None:

@@ -85,7 +85,11 @@ BatchSize = Annotated[
     str | None, typer.Option(help="A list such as 1,4. Default 1.", rich_help_panel=WHAT)
 ]
 ContextLength = Annotated[
-    str | None, typer.Option(hidden=True, help="Not there yet: refused.", rich_help_panel=WHAT)
+    str | None,
+    typer.Option(
+        help="Prompts of exactly this length, of the set's documents joined; a list.",
+        rich_help_panel=WHAT,
+    ),
 ]
 IgnoreEos = Annotated[
     bool | None,

@@ -8,7 +8,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from specbench.cli.run_flow import check_folder, opened, recipe_of
+from specbench.cli.run_flow import check_folder, opened, recipe_of, refuse_lengths
 from specbench.errors import UsageError
 from specbench.kinds import KINDS
 from specbench.ranking import Ranking
@@ -44,6 +44,7 @@ def rank_flow(flags: dict[str, Any]) -> int:
 
 def _check(recipe: Recipe, texts: Path | None) -> None:
     """Refuse what can be seen to be in vain before models are read."""
+    refuse_lengths(recipe)
     if not any(recipe.gamma):
         raise UsageError("--gamma 0: there is no γ to rank", hint="--gamma 1-8")
     if all(KINDS[spec.kind].simulated_time for spec in recipe.drafts):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specbench.errors import RunError, UsageError
-from specbench.recipe import Recipe, default_recipe, merge_flags, refuse_context_length
+from specbench.recipe import Recipe, default_recipe, merge_flags
 from specbench.recipe_faults import FLAGS
 from specbench.recipe_load import get_recipe
 
@@ -31,10 +31,17 @@ def recipe_of(flags: dict[str, Any]) -> Recipe:
         if given is not None and not given.strip():
             raise UsageError(f"{what} is empty", hint="leave it out, or give a name")
     recipe = default_recipe() if name is None else get_recipe(name)
-    refuse_context_length(recipe)
-    merged = merge_flags(recipe, {key: flags.get(key) for key in FLAGS})
-    refuse_context_length(merged, "--context-length")
-    return merged
+    return merge_flags(recipe, {key: flags.get(key) for key in FLAGS})
+
+
+def refuse_lengths(recipe: Recipe) -> None:
+    """Refuse several context lengths where a command answers for one."""
+    lengths = recipe.measure.context_length or ()
+    if len(lengths) > 1:
+        raise UsageError(
+            f"--context-length: {len(lengths)} lengths, and only run sweeps over them",
+            hint=f"--context-length {lengths[0]}, or specbench run",
+        )
 
 
 def opened(recipe: Recipe, flags: dict[str, Any]) -> tuple[Ready, Progress]:

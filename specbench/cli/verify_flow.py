@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from specbench.cli.run_flow import opened, recipe_of
+from specbench.cli.run_flow import opened, recipe_of, refuse_lengths
 from specbench.recipe import Recipe, merge_flags
 
 GAMMA, DTYPE = "4", "float32"
@@ -15,6 +15,7 @@ GAMMA, DTYPE = "4", "float32"
 def verify_flow(flags: dict[str, Any]) -> int:
     """Verify, report, and return the exit code: 0, 3 or 4."""
     recipe = _with_defaults(recipe_of(flags), flags)
+    refuse_lengths(recipe)
     from specbench.verify import run_verify
     from specbench.verify_words import as_text, print_verified
 

@@ -420,6 +420,9 @@ def test_shipped_data_sets_need_no_network(
         flags = ["--dataset", name, "-n", "1", "--max-tokens", "100", "--max-new-tokens", "2"]
         measure(tmp_path / name, at / "t", [at / "d"], at / "p.txt", *flags)
         assert cell(tmp_path / name, 2)["dataset"] == name
+    own = lines(tmp_path / "own.jsonl", json.dumps({"id": "a", "text": "w1 w5 w9"}))
+    measure(tmp_path / "own", at / "t", [at / "d"], own)
+    assert tokens(tmp_path / "own", 2) == {("a",): [19, 7, 15, 22, 28, 13]}
 
 
 def _no_network(*_: object, **__: object) -> None:

@@ -84,12 +84,23 @@ def test_grid(family: str, gamma: int) -> None:
 
 
 @pytest.mark.parametrize("gamma", [1, 2, 4, 7])
-def test_long_text(gamma: int) -> None:
-    """D01: 48 tokens after prompts of 1, 3 and 40."""
+@pytest.mark.parametrize("near", [True, False], ids=["NOISY(.01)", "RND(1)"])
+def test_long_text(gamma: int, near: bool) -> None:
+    """D01: 48 tokens after prompts of 1, 3 and 40, each alone: plain greedy without a cache."""
     target = lm(rnd())
-    prompts = (ONE, SHORT, FORTY)
-    results = run(target, drafter(noisy(rnd()), target), prompts, gamma, max_new=48)
-    assert outputs(results) == [plain(rnd(), p, 48) for p in prompts]
+    draft = drafter(noisy(rnd()) if near else rnd(seed=1), target)
+    for prompt in (ONE, SHORT, FORTY):
+        results = run(target, draft, [prompt], gamma, max_new=48)
+        assert outputs(results) == [long_text(prompt)]
+        cycles = results[0].cycles
+        kept = sum(c.num_accepted for c in cycles)
+        assert kept + len(cycles) == sum(len(c.emitted_ids) for c in cycles) >= 48
+        assert (kept > len(cycles) / 2) == near
+
+
+@cache
+def long_text(prompt: tuple[int, ...]) -> list[int]:
+    return plain(rnd(), prompt, 48)
 
 
 @pytest.mark.parametrize("prompt", [FORTY[:5], FORTY[:17]])
@@ -132,12 +143,14 @@ def test_self_is_always_kept(family: str, gamma: int) -> None:
     assert outputs(results) == [expected(family, p) for p in BATCHES[-1]]
 
 
-def test_self_over_a_long_run() -> None:
+@pytest.mark.parametrize("gamma", [1, 3, 5])
+def test_self_over_a_long_run(gamma: int) -> None:
     """D02: α is exactly 1 and τ exactly γ + 1 over 60 tokens."""
     target = lm(rnd())
-    results = run(target, itself(target), [SHORT], 5, max_new=60)
-    assert alpha(results) == (1.0, 50)
-    assert tau(results) == (6.0, 10)
+    results = run(target, itself(target), [SHORT], gamma, max_new=60)
+    cycles = 60 // (gamma + 1)
+    assert alpha(results) == (1.0, gamma * cycles)
+    assert tau(results) == (gamma + 1.0, cycles)
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gemma3"])

@@ -136,7 +136,7 @@ def test_a_vanishing_residual_is_p() -> None:
 
 
 def test_keep_is_strict() -> None:
-    """u < p/q with u in [0, 1): an impossible token is not kept even at u = 0, q = p always is."""
+    """Trap 3: u < p/q, u in [0, 1): an impossible token is not kept at u = 0, q = p always is."""
     p, q = real(0.0, 0.3, 0.3, 0.6), real(0.5, 0.3, 0.6, 0.3)
     assert keeps(p, q, torch.zeros(4, dtype=torch.float64)).tolist() == [False, True, True, True]
     assert keeps(p, q, real(*[LAST_U] * 4)).tolist() == [False, True, False, True]
@@ -251,7 +251,7 @@ def test_uniforms_have_53_bits() -> None:
 
 
 def test_purposes_are_independent() -> None:
-    """D15: draft, accept and correction streams of one row do not follow each other (4.5 σ)."""
+    """D15, trap 8: draft, accept and correction streams of a row are uncorrelated (4.5 σ)."""
     rows = torch.stack(
         [uniforms(0, "1", 0, n, (100_000,)) for n in ("draft", "accept", "correction")]
     )

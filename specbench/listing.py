@@ -1,4 +1,4 @@
-"""What there is: draft kinds, data sets, recipes and engines, as tables; and what a file holds."""
+"""Tables of what there is: drafts, data sets, recipes, engines, forwards; and what a file holds."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specbench.errors import UsageError
+from specbench.forward_modes import MODES
 from specbench.kinds import KINDS, Kind
 from specbench.prompts import (
     DATASETS,
@@ -23,6 +24,7 @@ from specbench.recipe_values import did_you_mean
 from specbench.signs import Signs
 
 ENGINES = (("torch", "our own loop, in this process", "–", "all"),)
+FORWARD_EXAMPLE = "specbench run --forward packed"
 NARROWEST = 20
 """The last column, the only one that is cut, keeps this many characters."""
 
@@ -112,11 +114,17 @@ def _engines() -> Listing:
     return Listing(("engine", "runs", "needs", "drafts"), ENGINES)
 
 
+def _forwards() -> Listing:
+    rows = tuple((mode.name, mode.what, mode.needs) for mode in MODES.values())
+    return Listing(("forward", "carries out", "needs"), rows, (("example", FORWARD_EXAMPLE),))
+
+
 TABLES: dict[str, Callable[[], Listing]] = {
     "drafts": _drafts,
     "datasets": _datasets,
     "recipes": _recipes,
     "engines": _engines,
+    "forwards": _forwards,
 }
 
 

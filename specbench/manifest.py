@@ -45,6 +45,17 @@ def manifest_of(ready: Ready, command: Sequence[str]) -> dict[str, object]:
     }
 
 
+def ending(ready: Ready) -> dict[str, object]:
+    """What `run.json` learns at the end."""
+    modes = {
+        label: applied.told()
+        for label, applied in ready.engine.forwards.items()
+        if applied.mode != "eager"
+    }
+    known: dict[str, object] = {"ended": now(), "models": models_of(ready)}
+    return {**known, "forward_modes": modes} if modes else known
+
+
 def models_of(ready: Ready) -> dict[str, object]:
     """The hash or the revision of each model, by label."""
     recipe = ready.recipe

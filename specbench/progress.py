@@ -100,10 +100,12 @@ class Progress:
         recipe, found = ready.recipe, ready.engine.describe()
         temperatures = ", ".join(f"{t:g}" for t in recipe.sampling.temperature)
         threads = "" if found["device"] != "cpu" else f", threads {found['threads']}"
+        mode = recipe.measure.forward
+        forward = "" if mode == "eager" else f", forward {mode}"
         self.say(
             f"target   {recipe.target.label}    {len(ready.prompts)} prompts × "
             f"{recipe.sampling.max_new_tokens} tokens, temperature {temperatures}, "
-            f"{found['device']} {found['dtype']}{threads}"
+            f"{found['device']} {found['dtype']}{threads}{forward}"
         )
         pairs = "1 pair" if len(ready.drafts) == 1 else f"{len(ready.drafts)} pairs"
         self.say(f"checked  rollback equals recomputation, {pairs}")

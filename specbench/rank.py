@@ -21,7 +21,7 @@ from specbench.engines.probe import room_for, time_cycles
 from specbench.engines.torch_engine import TorchEngine
 from specbench.errors import PairRefused, RunError
 from specbench.kinds import KINDS
-from specbench.manifest import manifest_of, models_of, now
+from specbench.manifest import ending, manifest_of
 from specbench.preflight import Ready, draft_ref
 from specbench.prompts import set_hash
 from specbench.rank_files import RankWriter, Step
@@ -73,7 +73,7 @@ def run_rank(
         where = reasons or "their times are simulated"
         raise RunError("no draft could be scored and timed", where=where, hint="specbench run")
     ranking = load_ranking(folder)
-    updates = {"ended": now(), "models": models_of(ready), "seconds": work.seconds}
+    updates = {**ending(ready), "seconds": work.seconds}
     writer.finish(table_of(ranking), {**updates, "dropped": work.dropped})
     return Predicted(ranking, work.seconds, work.dropped)
 

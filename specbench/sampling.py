@@ -180,3 +180,9 @@ def uniforms(
     text = f"{seed}\x1f{prompt_id}\x1f{repeat}\x1f{purpose}"
     key = int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big")
     return torch.from_numpy(np.random.Generator(np.random.Philox(key=key)).random(shape))
+
+
+def total_variation(a: Tensor, b: Tensor) -> float:
+    """Largest total variation at temperature 1 between two sets of logits (…, V)."""
+    difference = a.double().softmax(dim=-1) - b.double().softmax(dim=-1)
+    return float(difference.abs().sum(dim=-1).max()) / 2

@@ -21,7 +21,7 @@ from specbench.engines.torch_engine import TorchEngine
 from specbench.errors import CellRefused, PairRefused, RunError
 from specbench.interrupt import Interrupt
 from specbench.journal import RunWriter
-from specbench.manifest import manifest_of, models_of, now
+from specbench.manifest import ending, manifest_of
 from specbench.preflight import Ready, draft_ref, short
 from specbench.prompts import set_hash
 from specbench.recipe import Block
@@ -115,7 +115,7 @@ def run_sweep(ready: Ready, where: Destination, watcher: Watcher) -> Outcome:
         writer.release()
         return outcome
     seconds = {"scoring": outcome.scoring_s}
-    writer.finish({"ended": now(), "models": models_of(ready), "seconds": seconds})
+    writer.finish({**ending(ready), "seconds": seconds})
     return outcome
 
 

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from specbench import loading
 from specbench.engines.failures import is_out_of_memory
-from specbench.engines.selftest import HALF_TV_LIMIT, LIMITS, total_variation
+from specbench.engines.selftest import HALF_TV_LIMIT, LIMITS
 from specbench.engines.torch_engine import TorchEngine
 from specbench.law_tests import POWER, Measured
 from specbench.lm import CausalLM
-from specbench.sampling import first_max
+from specbench.sampling import first_max, total_variation
 
 
 @dataclass(frozen=True, slots=True)

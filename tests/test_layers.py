@@ -27,6 +27,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
             records kinds cycle_law inverse_law run_law speed_law theory trace gamma intervals sums
             stats scored_text replay iid_counts iid faults law_tests law_stats text_tests verified
             decompose latency_parts policies predict ranking changes
+            forward_modes
             """
         ),
         {"numpy"},
@@ -45,7 +46,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
     (
         words(
             """
-            timing sampling attention kvcache loading lm state environment
+            timing sampling attention kvcache loading lm products packed forwards state environment
             """
         ),
         {"numpy", "torch", "transformers", "psutil"},

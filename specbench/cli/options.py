@@ -118,7 +118,12 @@ Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", rich_he
 Threads = Annotated[
     str | None, typer.Option(help="CPU threads; all physical cores.", rich_help_panel=HOW)
 ]
-Forward = Annotated[str | None, typer.Option(help="Forward mode: eager.", rich_help_panel=HOW)]
+Forward = Annotated[
+    str | None,
+    typer.Option(
+        help="Forward mode: eager, or packed (specbench ls forwards).", rich_help_panel=HOW
+    ),
+]
 Engine = Annotated[str | None, typer.Option(help="Engine: torch.", rich_help_panel=HOW)]
 Margin = Annotated[
     str | None,

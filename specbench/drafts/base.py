@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -41,6 +41,8 @@ class Context:
     dtype: str | None = None
     """The draft's dtype, where one was asked for."""
     trust_remote_code: bool = False
+    prepare: Callable[[CausalLM], CausalLM] = lambda lm: lm
+    """Puts a model that a draft loads into the forward mode of the run."""
 
 
 class Draft(Protocol):

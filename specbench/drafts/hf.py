@@ -60,7 +60,7 @@ class HfDraft:
                 where=f"--draft {ref}: {err.where}",
                 hint=err.hint,
             ) from err
-        return cls(lm, context.target.vocab_size)
+        return cls(context.prepare(lm), context.target.vocab_size)
 
     def start(self, state: TextState, sampling: Sampling, capacity: int) -> None:
         """Feed the prompt without its last token."""

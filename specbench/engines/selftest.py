@@ -16,6 +16,7 @@ from specbench import attention
 from specbench.engines.base import SelfTest
 from specbench.errors import PairRefused
 from specbench.lm import CausalLM, Session
+from specbench.sampling import total_variation
 
 LIMITS = {torch.float64: 1e-8, torch.float32: 1e-3, torch.bfloat16: 0.0, torch.float16: 0.0}
 HALF_TV_LIMIT = 0.1
@@ -40,12 +41,6 @@ def self_test(
             if model is models[0]:
                 floor = total_variation(got, one_token)
     return SelfTest(numeric_floor=floor, worst=worst)
-
-
-def total_variation(a: Tensor, b: Tensor) -> float:
-    """Largest total variation at temperature 1 between two sets of logits (…, V)."""
-    difference = a.double().softmax(dim=-1) - b.double().softmax(dim=-1)
-    return float(difference.abs().sum(dim=-1).max()) / 2
 
 
 def _shortened(text: Sequence[int], model: CausalLM, gamma: int) -> list[int]:

@@ -17,8 +17,11 @@ from specbench.engines.failures import is_out_of_memory, reason_of
 from specbench.engines.loop import Job, RowResult, decode
 from specbench.engines.rows import Limits
 from specbench.engines.selftest import self_test
-from specbench.errors import CellFailed, CellRefused, PairRefused, SpecbenchError, UsageError
+from specbench.errors import CellFailed, CellRefused, PairRefused, SpecbenchError
+from specbench.forward_modes import check_mode
+from specbench.forwards import Applied, apply_mode
 from specbench.lm import CausalLM
+from specbench.packed import Known
 from specbench.records import Cell, Generation, Prompt, Status
 from specbench.sampling import uniforms
 from specbench.timing import MemoryMeter, make_clock
@@ -34,10 +37,7 @@ class TorchEngine:
     name = "torch"
 
     def __init__(self, settings: Settings) -> None:
-        if settings.forward != "eager":
-            raise UsageError(
-                f'--forward "{settings.forward}": no such forward mode', hint="--forward eager"
-            )
+        check_mode(settings.forward)
         self.settings = settings
         self.device = loading.pick_device(settings.device)
         loading.check_dtype(settings.dtype, self.device)
@@ -51,6 +51,9 @@ class TorchEngine:
         self.target: CausalLM
         self.tokenizer: Any = None
         self.draft: Draft | None = None
+        self.forwards: dict[str, Applied] = {}
+        """What the forward mode came to, by label of the model."""
+        self._layouts: Known = {}
         self._opened: DraftRef | None = None
         self._eos: frozenset[int] = frozenset()
 
@@ -62,9 +65,14 @@ class TorchEngine:
         model = loading.load_model(
             source, device=self.device, dtype=self.settings.dtype, trust_remote_code=trust
         )
-        self.target = CausalLM(model, self.settings.target_label)
+        self.target = self._prepared(CausalLM(model, self.settings.target_label))
         if not self.settings.ignore_eos:
             self._eos = eos_ids(model, self.tokenizer)
+
+    def _prepared(self, lm: CausalLM) -> CausalLM:
+        """A model just loaded, in the forward mode of the run."""
+        self.forwards[lm.label] = apply_mode(lm, self.settings.forward, self._layouts)
+        return lm
 
     def open_draft(self, draft: DraftRef) -> None:
         """Load a draft in place of the last one; the one that is there already stays."""
@@ -77,6 +85,7 @@ class TorchEngine:
             self.device,
             self.settings.draft_dtype or self.settings.dtype,
             self.settings.trust_remote_code,
+            self._prepared,
         )
         self.draft = open_draft(draft.kind, draft.ref, dict(draft.options), draft.label, context)
         self._opened = draft

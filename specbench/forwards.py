@@ -1,0 +1,108 @@
+"""Put a loaded model into a forward mode, and prove on that very model that its law stayed.
+
+The proof compares logits before and after: each pass of every width against the same pass of the
+model as it was loaded. What one-token and block passes differ by anyway is the yardstick in half
+precision, where no two kernels agree to 1e-3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specbench.errors import PairRefused
+from specbench.lm import CausalLM
+from specbench.packed import Known, pack
+from specbench.products import ROWS, Choice
+from specbench.sampling import total_variation
+
+PAST = 24
+"""Tokens before the passes that are compared."""
+TV_LIMIT = 1e-3
+"""Total variation at temperature 1 that a mode may cost."""
+FLOORS = 3.0
+"""Or so many times what one-token and block passes of the model as loaded differ by."""
+TOP_SLACK = 1e-5
+"""A top token may lie below eager's by this share of the largest logit: a tie in float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What a forward mode came to on one model."""
+
+    mode: str
+    choices: tuple[Choice, ...] = ()
+    variation: float = 0.0
+    """Largest total variation at temperature 1 against `eager`."""
+
+    def told(self) -> dict[str, object]:
+        """As `run.json` holds it: layouts by shape, and how much faster than `plain` each was."""
+        return {
+            "mode": self.mode,
+            "total_variation": self.variation,
+            "products": [
+                {
+                    "outputs": choice.shape[0],
+                    "inputs": choice.shape[1],
+                    "layout": {str(rows): choice.layouts[rows] for rows in ROWS},
+                    "times_faster": {str(rows): round(choice.gain(rows), 3) for rows in ROWS},
+                }
+                for choice in self.choices
+            ],
+        }
+
+
+def apply_mode(lm: CausalLM, mode: str, known: Known | None = None) -> Applied:
+    """Change the model in place; refuses where its law would not stay the same.
+
+    Errors
+    ------
+        `UsageError` where the mode does not fit the model, `PairRefused` where the proof fails.
+    """
+    if mode == "eager":
+        return Applied(mode)
+    before = _logits(lm)
+    choices = tuple(pack(lm.model, known))
+    try:
+        after = _logits(lm)
+    except (RuntimeError, TypeError, AttributeError) as err:
+        raise _refusal(lm, mode, str(err)) from err
+    return Applied(mode, choices, _proven(lm, mode, before, after))
+
+
+def _logits(lm: CausalLM) -> dict[int, Tensor]:
+    """Logits (width, V) by width, all of them passes that end at the same token."""
+    size = min(PAST, lm.context - max(ROWS)) + max(ROWS)
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(lm.vocab_size, (1, size), generator=generator).to(lm.device)
+    with torch.inference_mode():
+        session = lm.session(1, size)
+        session.prefill(ids, size - 1)
+        return {
+            width: session.feed(ids, size - width, width, size, keep=width)[0] for width in ROWS
+        }
+
+
+def _proven(lm: CausalLM, mode: str, before: dict[int, Tensor], after: dict[int, Tensor]) -> float:
+    """The largest total variation, refused where it or a top token is off."""
+    floor = max(total_variation(before[1], before[width][-1:]) for width in ROWS)
+    limit = max(TV_LIMIT, FLOORS * floor)
+    worst = max(total_variation(before[width], after[width]) for width in ROWS)
+    if not worst <= limit:
+        raise _refusal(lm, mode, f"total variation {worst:.2g} against eager, limit {limit:.2g}")
+    apart = max(float((before[1] - before[width][-1:]).abs().max()) for width in ROWS)
+    slack = max(FLOORS * apart, TOP_SLACK * float(before[1].abs().max()))
+    for width in ROWS:
+        chosen = before[width].gather(1, after[width].argmax(dim=-1, keepdim=True)).squeeze(1)
+        gap = float((before[width].amax(dim=-1) - chosen).max())
+        if not gap <= slack:
+            raise _refusal(lm, mode, f"another top token, {gap:.2g} below eager's")
+    return worst
+
+
+def _refusal(lm: CausalLM, mode: str, why: str) -> PairRefused:
+    return PairRefused(
+        f"--forward {mode} does not fit {lm.label}", where=why, hint="--forward eager"
+    )

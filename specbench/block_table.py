@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from specbench.findings import DraftFinding, Finding
 from specbench.intervals import Interval
+from specbench.roofline_view import Rooflines
 from specbench.tables import Column, Span, Table, cells
 from specbench.verdicts import Choice
 from specbench.view import Block, Row, View, mapping
@@ -20,22 +21,25 @@ COMPARED = "= < > τ against the formula: no, lower, higher beyond chance"
 TONES = {"good": "cyan", "unsure": "yellow", "bad": "red", "": ""}
 
 
-def block_table(one: DraftFinding, width: int) -> Table:
+def block_table(one: DraftFinding, width: int, roofs: Rooflines | None = None) -> Table:
     """All γ of one draft, in the form for a terminal of this width."""
     block, choice = one.block, one.choice
     rows = [*([block.baseline] if block.baseline else []), *block.rows]
     best = choice.best.gamma if choice else None
     styles = ["dim" if not r.gamma else "bold" if r.gamma == best else "" for r in rows]
     free = {place: (_failure(r), "red") for place, r in enumerate(rows) if not r.measured}
-    columns = [_gammas(rows, choice), _speedups(rows), *_columns(rows, width)]
+    columns = [_gammas(rows, choice), _speedups(rows), *_columns(rows, width, block, roofs)]
     return Table(columns, styles, free)
 
 
-def _columns(rows: Sequence[Row], width: int) -> list[Column]:
+def _columns(
+    rows: Sequence[Row], width: int, block: Block, roofs: Rooflines | None
+) -> list[Column]:
     """What stands after the speedup."""
     latency = _ms("ms/tok", [r.latency.value for r in rows])
     if width >= WIDE:
         phases = [_phase(name, rows) for name in ("draft", "verify", "other")]
+        phases += _floors(roofs, block, rows) if width >= WITH_RATE else []
         rate = [_plain("tok/s", rows, "tokens_per_second", 1)] if width >= WITH_RATE else []
         formula = _plain("formula", [r if r.gamma else None for r in rows], "speedup_closed_form")
         v = _plain("v", rows, "verify_ratio")
@@ -80,7 +84,7 @@ def side(found: Interval) -> str:
 
 
 def _alphas(rows: Sequence[Row]) -> Column:
-    return Column("α [95 %]", cells(column([row.alpha for row in rows], 3)), drop=3)
+    return Column("α [95 %]", cells(column([row.alpha for row in rows], 3)), drop=4)
 
 
 def _taus(rows: Sequence[Row]) -> Column:
@@ -127,15 +131,26 @@ def _ms(name: str, values: Sequence[float | None], drop: int = 0) -> Column:
 
 
 def _phase(name: str, rows: Sequence[Row]) -> Column:
-    return _ms(name, [row.number(f"t_{name}_ms") for row in rows], drop=1)
+    return _ms(name, [row.number(f"t_{name}_ms") for row in rows], drop=2)
+
+
+def _floors(roofs: Rooflines | None, block: Block, rows: Sequence[Row]) -> list[Column]:
+    """The part of what the device gives that drafting and verifying reach; none if not probed."""
+    if roofs is None or roofs.rates is None:
+        return []
+    texts = []
+    for row in rows:
+        found = (roofs.drafting(block, row), roofs.verify(row))
+        texts.append("/".join(fixed(100 * f.share, 0) if f else "–" for f in found))
+    return [Column("roof %", cells(texts), right=True, drop=1)]
 
 
 def _plain(name: str, rows: Sequence[Row | None], key: str, places: int = 2) -> Column:
     texts = [fixed(row.number(key), places) if row else "" for row in rows]
-    return Column(name, cells(texts), right=True, drop=2)
+    return Column(name, cells(texts), right=True, drop=3)
 
 
-def legend(one: DraftFinding, width: int) -> list[str]:
+def legend(one: DraftFinding, width: int, *, roofs: bool = False) -> list[str]:
     """What the marks and short headers of a block mean."""
     choice = one.choice
     parts = []
@@ -144,6 +159,8 @@ def legend(one: DraftFinding, width: int) -> list[str]:
         parts += ["~ cannot be told from the best"] if choice.tied else []
     if width >= WIDE:
         parts += ["draft, verify, other: ms per cycle", "formula: τ/(γc+v)"]
+        if roofs and width >= WITH_RATE:
+            parts.append("roof: least time by bytes and FLOPs over measured, draft/verify")
     elif width >= NORMAL:
         parts.append("d/v/o: draft, verify, other")
     return [*parts, *rules(one)]

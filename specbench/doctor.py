@@ -6,7 +6,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,13 +16,18 @@ import psutil
 import torch
 import transformers
 
+from specbench.device_rates import device_rates
 from specbench.environment import cpu_name, default_threads, physical_cores
 from specbench.lm import CausalLM
 from specbench.loading import DTYPES, EMBEDDED, load_model, resolve
+from specbench.roofline import step_floor
+from specbench.shapes import shape_of
 from specbench.version import VERSION
 
 State = Literal["ok", "note", "warning", "error"]
-STEPS = 200
+STEPS, STEP_PAST = 200, 32
+PROBED = {"cpu": ("float32",), "cuda": ("bfloat16",)}
+"""Dtypes whose rate of products is measured."""
 DEFAULT_PROMPTS = 20
 
 
@@ -47,10 +52,13 @@ def examine() -> Iterator[Finding]:
     yield _hub()
     yield _engines()
     spread = None
+    for device in _present():
+        yield _rates(device)
     if EMBEDDED.is_dir():
-        lm = CausalLM(load_model(resolve("embedded", "--target"), device=torch.device("cpu")), "")
-        yield _bandwidth(lm)
-        spread, finding = _noise(lm)
+        cpu = torch.device("cpu")
+        lm = CausalLM(load_model(resolve("embedded", "--target"), device=cpu), "")
+        step, spread, finding = _noise(lm)
+        yield _floor(lm, step)
         yield finding
     yield _verdict(spread)
 
@@ -115,38 +123,44 @@ def _engines() -> Finding:
     return Finding("engines", "torch; .gguf can be read")
 
 
-def _bandwidth(lm: CausalLM) -> Finding:
-    """Reading speed of memory, and the least time that a step of the embedded target could take."""
-    block = torch.ones(2**26)
-    seconds = _median(lambda: block.sum(), 5)
-    speed = block.nbytes / seconds
-    least = sum(p.nbytes for p in lm.model.parameters()) / speed
-    return Finding(
-        "bandwidth",
-        f"{speed / 1e9:.0f} GB/s read; a step of the embedded target cannot be under "
-        f"{1000 * least:.1f} ms",
+def _present() -> Iterator[torch.device]:
+    yield torch.device("cpu")
+    for index in range(torch.cuda.device_count()):
+        yield torch.device("cuda", index)
+
+
+def _rates(device: torch.device) -> Finding:
+    """Reading speed of memory and caches, and the rate of products."""
+    rates = device_rates(device, PROBED[device.type])
+    read = ", ".join(f"{speed / 1e9:.0f} at {size >> 20} MB" for size, speed in rates.read[:-1])
+    matmul = ", ".join(f"{rate / 1e9:.0f} GFLOP/s {name}" for name, rate in rates.matmul.items())
+    text = f"{device}: {rates.memory / 1e9:.1f} GB/s read from memory ({read}); {matmul}"
+    return Finding("roofline", text)
+
+
+def _floor(lm: CausalLM, step: float) -> Finding:
+    """The least time of a step of the embedded target beside the measured one."""
+    shape = shape_of(lm)
+    assert shape is not None
+    found = step_floor(shape, device_rates(lm.device, PROBED["cpu"]), 1, STEP_PAST + 1, 1)
+    assert found is not None
+    text = (
+        f"a step of the embedded target takes {1000 * found.seconds:.2f} ms at least "
+        f"({found.bound}) and {1000 * step:.2f} ms here: {100 * found.seconds / step:.0f} % reached"
     )
+    return Finding("floor", text)
 
 
-def _median(work: Callable[[], object], times: int) -> float:
-    found = []
-    for _ in range(times):
-        start = time.perf_counter()
-        work()
-        found.append(time.perf_counter() - start)
-    return statistics.median(found)
-
-
-def _noise(lm: CausalLM) -> tuple[float, Finding]:
-    """Scatter of one step, and whether wall and CPU time part ways."""
+def _noise(lm: CausalLM) -> tuple[float, float, Finding]:
+    """Median and scatter of one step in seconds, and whether wall and CPU time part ways."""
     walls, cpu = [], 0.0
     with torch.inference_mode():
         session = lm.session(1, 64)
         tokens = torch.zeros(1, 64, dtype=torch.int64)
-        session.prefill(tokens, 32)
+        session.prefill(tokens, STEP_PAST)
         for _ in range(STEPS):
             start, before = time.perf_counter(), time.process_time()
-            session.feed(tokens, 32, 1, 33, keep=1)
+            session.feed(tokens, STEP_PAST, 1, STEP_PAST + 1, keep=1)
             walls.append(time.perf_counter() - start)
             cpu += time.process_time() - before
     quartiles = statistics.quantiles(walls, n=4)
@@ -157,8 +171,9 @@ def _noise(lm: CausalLM) -> tuple[float, Finding]:
         f"wall {100 * busy:+.0f} % of CPU time"
     )
     if spread > 0.1 or busy > 0.05:
-        return spread, Finding("noise", text, "warning", "stop other work, or --repeats 3")
-    return spread, Finding("noise", text)
+        warning = Finding("noise", text, "warning", "stop other work, or --repeats 3")
+        return statistics.median(walls), spread, warning
+    return statistics.median(walls), spread, Finding("noise", text)
 
 
 def _verdict(spread: float | None) -> Finding:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from specbench.device_rates import device_rates
 from specbench.environment import environment, model_identity
 from specbench.preflight import Ready
 from specbench.prompts import dataset_label
 from specbench.recipe import canonical
+from specbench.roofline import rates_dict, shape_dict
+from specbench.shapes import shape_of
 
 
 def now() -> str:
@@ -40,6 +43,7 @@ def manifest_of(ready: Ready, command: Sequence[str]) -> dict[str, object]:
             "repeats": recipe.measure.repeats,
             "max_new_tokens": recipe.sampling.max_new_tokens,
         },
+        "roofline": roofline_of(ready),
         "drafts": ready.drafts,
         "refused": ready.refused,
     }
@@ -54,6 +58,17 @@ def ending(ready: Ready) -> dict[str, object]:
     }
     known: dict[str, object] = {"ended": now(), "models": models_of(ready)}
     return {**known, "forward_modes": modes} if modes else known
+
+
+def roofline_of(ready: Ready) -> dict[str, object]:
+    """What the device was measured to do, and what the models ask of it."""
+    target = shape_of(ready.engine.target)
+    dtypes = {shape.dtype for shape in (target, *ready.shapes.values()) if shape}
+    return {
+        "rates": rates_dict(device_rates(ready.engine.device, sorted(dtypes))),
+        "target": shape_dict(target),
+        "drafts": {label: shape_dict(shape) for label, shape in ready.shapes.items()},
+    }
 
 
 def models_of(ready: Ready) -> dict[str, object]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from specbench.advise import Advice
 from specbench.block_table import against_formula, constants, rules
 from specbench.findings import DraftFinding, Finding
+from specbench.markdown_speed import speed_sections
 from specbench.markdown_text import escaped, fold, row, table
 from specbench.markdown_why import sections
 from specbench.pictures import Picture, image
@@ -24,7 +25,11 @@ def report_markdown(advice: Advice, pictures: Sequence[Picture] = ()) -> str:
     """The whole file; parts that would make it too long are left out, and said to be."""
     text = "\n\n".join(_head(advice, pictures))
     left_out: dict[str, None] = {}
-    for heading, draft, part in [*sections(advice, pictures), *_rows(advice)]:
+    for heading, draft, part in [
+        *sections(advice, pictures),
+        *speed_sections(advice),
+        *_rows(advice),
+    ]:
         title = f"\n\n#### {heading}" if heading and f"#### {heading}" not in text else ""
         block = f"{title}\n\n{part}"
         if len((text + block).encode()) > LIMIT - 400:

@@ -21,6 +21,8 @@ from specbench.prompts import encode, prepare
 from specbench.recipe import Block, Recipe, expand
 from specbench.recipe_specs import DraftSpec
 from specbench.records import Cell, Prompt, Sampling
+from specbench.roofline import Shape
+from specbench.shapes import shape_of
 
 Say = Callable[[str], None]
 
@@ -44,6 +46,8 @@ class Ready:
     """The drafts' own configs, where they have one."""
     by_length: dict[int, tuple[Prompt, ...]] = field(default_factory=dict)
     """The prompts at each context length, if lengths were asked for; `prompts` are the longest."""
+    shapes: dict[str, Shape | None] = field(default_factory=dict)
+    """What a forward of each draft reads and computes, where that is known."""
 
     def prompts_at(self, context_length: int | None) -> tuple[Prompt, ...]:
         """The prompts of a block with this context length."""
@@ -94,11 +98,14 @@ def get_ready(recipe: Recipe, *, keep_going: bool = False, say: Say = lambda _: 
     drafts: dict[str, dict[str, object]] = {}
     refused: dict[str, str] = {}
     configs: dict[str, Any] = {}
+    shapes: dict[str, Shape | None] = {}
     for spec in recipe.drafts:
         try:
             drafts[spec.label] = _check(engine, recipe, spec, found.first)
             refuse_long(engine, recipe, spec.label)
-            configs[spec.label] = getattr(getattr(engine.draft, "lm", None), "config", None)
+            lm = getattr(engine.draft, "lm", None)
+            configs[spec.label] = getattr(lm, "config", None)
+            shapes[spec.label] = None if lm is None else shape_of(lm)
             _tell_context(engine, spec, found.first, say)
         except SpecbenchError as err:
             if not keep_going:
@@ -111,7 +118,8 @@ def get_ready(recipe: Recipe, *, keep_going: bool = False, say: Say = lambda _: 
     prompts = with_turns(engine, found.raw, found.first, say) if found.raw else found.first
     _check_batches(recipe, len(prompts), say)
     blocks = tuple(b for b in expand(recipe) if b.draft.label in drafts)
-    return Ready(recipe, engine, prompts, blocks, drafts, refused, configs, found.by_length)
+    parts = (drafts, refused, configs, found.by_length, shapes)
+    return Ready(recipe, engine, prompts, blocks, *parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,9 @@ from specbench.advise import Advice
 from specbench.block_table import NARROW, TONES, block_table, drafts_table, heading, legend
 from specbench.chart import chart
 from specbench.console import PipeConsole
+from specbench.context_table import context_tables
 from specbench.findings import DraftFinding, Finding, Paragraph
+from specbench.roofline_view import Rooflines
 from specbench.signs import Signs
 from specbench.tables import Line, Table, drawn, fitted, flowed, records, spelled
 from specbench.unfinished import missing, state_line
@@ -36,6 +38,7 @@ def report_lines(advice: Advice, width: int, signs: Signs, *, all_cells: bool) -
     sections = [
         _unfinished(advice, width, signs),
         _drafts(advice, width, signs),
+        *_contexts(advice, width, signs),
         *(_setting(advice, f, width, signs, all_cells) for f in advice.findings),
         _verdicts(advice, width, signs),
         paths(advice.view.run.folder, width),
@@ -117,6 +120,15 @@ def _drafts(advice: Advice, width: int, signs: Signs) -> list[Line]:
     return laid(drafts_table(advice.view, advice.findings), width, signs)
 
 
+def _contexts(advice: Advice, width: int, signs: Signs) -> Iterator[list[Line]]:
+    """Times against context, where there are several."""
+    for title, found in context_tables(advice):
+        heads: list[Line] = [[(part, "bold")] for part in wrapped(signs(title), width)]
+        note = "T: ms per cycle at the chosen γ; KV: of both models, when full"
+        body = laid(found, width, signs)
+        yield [*heads, [], *body, *([(part, "dim")] for part in wrapped(signs(note), width))]
+
+
 def _setting(
     advice: Advice, finding: Finding, width: int, signs: Signs, all_cells: bool
 ) -> list[Line]:
@@ -135,8 +147,10 @@ def _block(advice: Advice, one: DraftFinding, width: int, signs: Signs) -> list[
     names, constants = heading(advice.view, one.block)
     lines = _wrapped_lines([[(signs(text), style) for text, style in names]], width)
     lines += [[(part, "dim")] for part in wrapped(signs(constants), width)]
-    lines += [[], *laid(block_table(one, width), width, signs)]
-    said = [line for part in legend(one, width) for line in wrapped(signs(part), width)]
+    roofs = Rooflines(advice.view)
+    lines += [[], *laid(block_table(one, width, roofs), width, signs)]
+    parts = legend(one, width, roofs=roofs.rates is not None)
+    said = [line for part in parts for line in wrapped(signs(part), width)]
     return lines + [[(part, "dim")] for part in flowed(said, width)]
 
 

@@ -27,7 +27,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
             records kinds cycle_law inverse_law run_law speed_law theory trace gamma intervals sums
             stats scored_text replay iid_counts iid faults law_tests law_stats text_tests verified
             decompose latency_parts policies predict ranking changes
-            forward_modes
+            forward_modes roofline latency_model
             """
         ),
         {"numpy"},
@@ -47,6 +47,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
         words(
             """
             timing sampling attention kvcache loading lm products packed forwards state environment
+            device_rates shapes
             """
         ),
         {"numpy", "torch", "transformers", "psutil"},

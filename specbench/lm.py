@@ -39,6 +39,7 @@ class CausalLM:
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
         self.num_layers = int(self.config.num_hidden_layers)
+        self.weight_bytes, self.matmul_weights = weights_read(model)
         self._cache_name = _cache_argument(model)
         self._windows = windows_of(self.config, label)
 
@@ -199,6 +200,20 @@ class Reader:
             self._session.prefill(tokens, length)
             self._prefix = prefix
         return self._session
+
+
+def weights_read(model: Any) -> tuple[int, int]:
+    """Bytes of the weights that a forward reads, and how many of them a token is multiplied with.
+
+    Tables of which a token reads one row count only where they are the head as well. To be asked
+    for before a forward mode stores weights in another form.
+    """
+    head = model.get_output_embeddings().weight.data_ptr()
+    tables = {
+        part.weight.data_ptr() for part in model.modules() if isinstance(part, torch.nn.Embedding)
+    }
+    read = [one for one in model.parameters() if one.data_ptr() not in tables - {head}]
+    return sum(one.nbytes for one in read), sum(one.numel() for one in read if one.dim() > 1)
 
 
 def context_limit(config: Any) -> int:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from specbench.lm import FULL, CausalLM, windows_of
 from specbench.roofline import Shape
 
@@ -16,12 +14,11 @@ def shape_of(lm: CausalLM) -> Shape | None:
     """The shape of a dense model; None for experts, of which a step reads a part."""
     if any((getattr(lm.config, name, 0) or 0) > 1 for name in EXPERTS):
         return None
-    weights = _read_weights(lm.model)
     full, windowed, window = _layers(lm)
     heads, kv_heads, size = _heads(lm.config)
     return Shape(
-        weight_bytes=sum(one.nbytes for one in weights),
-        matmul_flops=2 * sum(one.numel() for one in weights if one.dim() > 1),
+        weight_bytes=lm.weight_bytes,
+        matmul_flops=2 * lm.matmul_weights,
         kv_layer_bytes=2 * kv_heads * size * lm.dtype.itemsize,
         attention_flops=4 * heads * size,
         layers=full,
@@ -29,15 +26,6 @@ def shape_of(lm: CausalLM) -> Shape | None:
         windowed_layers=windowed,
         dtype=str(lm.dtype).removeprefix("torch."),
     )
-
-
-def _read_weights(model: Any) -> list[torch.Tensor]:
-    """All weights, each once, but tables of which a token reads one row and that are no head."""
-    head = model.get_output_embeddings().weight.data_ptr()
-    tables = {
-        part.weight.data_ptr() for part in model.modules() if isinstance(part, torch.nn.Embedding)
-    }
-    return [one for one in model.parameters() if one.data_ptr() not in tables - {head}]
 
 
 def _layers(lm: CausalLM) -> tuple[int, int, int]:

@@ -218,3 +218,13 @@ def test_doctor_prints_the_floor() -> None:
     shown = specbench("doctor").out
     assert "GB/s read from memory" in shown
     assert "% reached" in shown
+
+
+def test_a_packed_model_has_the_shape_that_it_had() -> None:
+    from specbench.forwards import apply_mode
+
+    lm = models.lm(models.rnd())
+    before = shape_of(lm)
+    apply_mode(lm, "packed")
+    assert before is not None
+    assert shape_of(lm) == before

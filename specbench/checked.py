@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -31,8 +31,11 @@ _NOT_ABOVE = (
 )
 
 
-def read_table(path: Path, columns: Sequence[str]) -> pd.DataFrame:
-    """A CSV file in which text stays text, also where it reads NA, None or null."""
+def read_table(path: Path, columns: Sequence[str], whole: Collection[str] = _WHOLE) -> pd.DataFrame:
+    """A CSV file in which text stays text, also where it reads NA, None or null.
+
+    `whole` are columns that are never empty and hold whole numbers.
+    """
     import pandas as pd
 
     try:
@@ -52,14 +55,14 @@ def read_table(path: Path, columns: Sequence[str]) -> pd.DataFrame:
         if len(row) != len(header):
             _refuse(path, number, f"{len(row)} fields instead of {len(header)}")
     place = {name: header.index(name) for name in columns}
-    return pd.DataFrame({n: _values(path, n, [row[at] for row in rows]) for n, at in place.items()})
+    return pd.DataFrame(
+        {n: _values(path, n, [row[at] for row in rows], n in whole) for n, at in place.items()}
+    )
 
 
 def check_generations(path: Path, rows: pd.DataFrame) -> None:
     """Refuse a row of `generations.csv` that contradicts itself."""
-    for number, status in enumerate(rows["status"]):
-        if status not in STATUSES:
-            _refuse(path, number, f'status "{status}" is none of {", ".join(STATUSES)}')
+    _check_status(path, rows)
     good = rows["status"] == "ok"
     _first(path, rows["cell"] == "", "no cell is named")
     _first(path, good & (rows["prompt_id"] == ""), "no prompt is named")
@@ -69,6 +72,20 @@ def check_generations(path: Path, rows: pd.DataFrame) -> None:
     for name in ("temperature", "top_p"):
         _first(path, rows[name].isna(), f"{name} is empty")
     _check_numbers(path, rows, ("repeat", *_COUNTS))
+
+
+def check_imported(path: Path, rows: pd.DataFrame) -> None:
+    """The same of a row that another tool counted, in which much may be empty."""
+    _check_status(path, rows)
+    _first(path, rows["cell"] == "", "no cell is named")
+    _first(path, rows["prompt_id"] == "", "no prompt is named")
+    _check_numbers(path, rows, ("repeat", *_COUNTS))
+
+
+def _check_status(path: Path, rows: pd.DataFrame) -> None:
+    for number, status in enumerate(rows["status"]):
+        if status not in STATUSES:
+            _refuse(path, number, f'status "{status}" is none of {", ".join(STATUSES)}')
 
 
 def check_positions(path: Path, positions: pd.DataFrame, generations: pd.DataFrame) -> None:
@@ -131,13 +148,12 @@ def _refuse(path: Path, number: int, what: str) -> NoReturn:
     raise UsageError(f"{path}, row {number + 2}: {what}", hint=HINT)
 
 
-def _values(path: Path, column: str, fields: list[str]) -> pd.Series[Any]:
+def _values(path: Path, column: str, fields: list[str], whole: bool) -> pd.Series[Any]:
     """A column's fields as text or as numbers, which Python reads to the last digit."""
     import pandas as pd
 
     if column in schema.TEXT:
         return pd.Series([files.unguard(field) for field in fields], dtype=str)
-    whole = column in _WHOLE
     numbers = [_number(path, n, column, field, whole) for n, field in enumerate(fields)]
     return pd.Series(numbers, dtype="int64" if whole else "float64")
 

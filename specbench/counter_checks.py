@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from itertools import pairwise
 
@@ -39,7 +40,7 @@ def check_counts(place: Place, counts: Mapping[str, int], headers: Mapping[str, 
         limits.append(("num_tested", "num_accepted + num_cycles,", accepted + cycles))
     for part, limit, most in limits:
         if counts.get(part, 0) > most:
-            here = Place(place.file, place.line, headers.get(part, ""))
+            here = replace(place, column=headers.get(part, ""))
             what = f"{headers.get(part, part)} {counts[part]} exceeds {limit} {most}"
             here.refuse(what, "counts of the same run and time")
 
@@ -49,7 +50,7 @@ def _check_none(place: Place, counts: Mapping[str, int], headers: Mapping[str, s
     for name in ("num_cycles", "gamma"):
         for part in ("num_drafted", "num_tested", "num_accepted"):
             if counts.get(name) == 0 and counts.get(part, 0) > 0:
-                here = Place(place.file, place.line, headers.get(part, ""))
+                here = replace(place, column=headers.get(part, ""))
                 what = (
                     f"{headers.get(part, part)} is {counts[part]}, {headers.get(name, name)} is 0"
                 )

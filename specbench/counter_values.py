@@ -67,13 +67,14 @@ class Place:
     file: str
     line: int
     column: str = ""
+    word: str = "column"
+    """What `column` is called: a key in a JSON document."""
 
     def refuse(self, what: str, hint: str = "") -> NoReturn:
         """Raise with file, line and column."""
         where = f"{self.file}, line {self.line}"
-        raise UsageError(
-            what, where=where + (f", column {self.column}" * bool(self.column)), hint=hint
-        )
+        where += f", {self.word} {self.column}" * bool(self.column)
+        raise UsageError(what, where=where, hint=hint)
 
 
 def is_number(text: str) -> bool:

@@ -66,10 +66,13 @@ def answers(
     theory.md, sections 1 (closed forms, inverse), 2A (identity) and 11 (columns of the file).
     """
     file = read_counters(path, gamma)
-    return file, [_answer(row, cost_ratio, verify_ratio) for row in file.rows]
+    return file, [answer(row, cost_ratio, verify_ratio) for row in file.rows]
 
 
-def _answer(row: Counters, cost_ratio: float | None, verify_ratio: float | None) -> Answer:
+def answer(
+    row: Counters, cost_ratio: float | None = None, verify_ratio: float | None = None
+) -> Answer:
+    """What one row determines; c and v stand in where it has none."""
     try:
         found = acceptance(row)
     except UsageError as fault:

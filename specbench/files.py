@@ -131,3 +131,15 @@ def replace(path: Path, text: str) -> None:
 def temporary(path: Path) -> Path:
     """Where the next version of a file is written before it takes the place of the old."""
     return path.with_name(path.name + ".tmp")
+
+
+def free_folder(folder: Path) -> Path:
+    """The folder, or one with a number behind its name if two runs begin in one second."""
+    names = (folder.with_name(f"{folder.name}-{n}") for n in range(2, 1000))
+    return folder if not folder.exists() else next(f for f in names if not f.exists())
+
+
+def safe_name(name: str) -> str:
+    """Part of a folder's name: letters, digits, points and dashes."""
+    kept = "".join(c if c.isalnum() or c in "._-" else "-" for c in name).strip(".-")
+    return kept or "run"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -65,8 +66,13 @@ class Cell:
     @property
     def id(self) -> str:
         """First 12 hex digits of the SHA-256 of the canonical JSON of the keys."""
-        text = json.dumps(self.keys(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return cell_id(self.keys())
+
+
+def cell_id(keys: Mapping[str, object]) -> str:
+    """The id of a cell with these keys."""
+    text = json.dumps(keys, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,13 @@ from typing import TextIO
 from specbench import files
 from specbench.advise import Advice, advise
 from specbench.errors import UsageError
+from specbench.import_report import report_imported
 from specbench.markdown import report_markdown
 from specbench.plot_style import style_named
 from specbench.rank_files import is_rank
 from specbench.rank_read import load_ranking
 from specbench.rank_report import rank_rows, report_rank
-from specbench.results import load_measured
+from specbench.results import is_imported, load_measured
 from specbench.signs import Signs
 from specbench.summary_rows import FORMATS, summary_rows
 from specbench.terminal import chart_lines, console_for, quiet_lines, report_lines, show
@@ -36,6 +37,11 @@ def report_all(
 ) -> None:
     """Report each folder to stdout; as rows (`csv`, `json`, `md`) all of them together."""
     predicted = [folder for folder in folders if is_rank(folder)]
+    imported = [folder for folder in folders if is_imported(folder)]
+    if imported and chart_only:
+        raise UsageError(
+            f"{imported[0]} holds another tool's numbers: no chart", hint="leave --chart out"
+        )
     if predicted and (output in FORMATS or chart_only):
         rest = [folder for folder in folders if folder not in predicted]
         if rest or chart_only:
@@ -56,6 +62,9 @@ def report_all(
             print()
         if folder in predicted:
             report_rank(load_ranking(folder), quiet=quiet, paper=paper, no_color=no_color)
+            continue
+        if folder in imported:
+            report_imported(folder, quiet=quiet, no_color=no_color)
             continue
         report(
             folder,

@@ -11,10 +11,17 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from specbench import files, schema
-from specbench.checked import HINT, check_generations, check_positions, parquet, read_table
+from specbench.checked import (
+    HINT,
+    check_generations,
+    check_imported,
+    check_positions,
+    parquet,
+    read_table,
+)
 from specbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,6 +30,8 @@ if TYPE_CHECKING:
 Key = tuple[str, str, int]
 """Of one generation: cell id, prompt id, repeat."""
 
+IMPORTED: Final = "imported"
+"""`kind` in `run.json` of a folder that holds another tool's numbers."""
 _CHUNK = 50_000
 
 
@@ -50,6 +59,8 @@ def load_run(folder: Path) -> RunData:
     """Read a result folder; refuse one that is none, of another format, or damaged."""
     manifest = read_manifest(folder)
     prompts = _prompts(folder / "prompts.jsonl")
+    if manifest.get("kind") == IMPORTED:
+        return _imported(folder, manifest, prompts)
     rows = _generations(folder / "generations.csv")
     generations = _complete(rows, prompts)
     positions = read_table(folder / "positions.csv", schema.POSITIONS)
@@ -64,8 +75,42 @@ def load_run(folder: Path) -> RunData:
     )
 
 
+def _imported(
+    folder: Path, manifest: dict[str, object], prompts: list[dict[str, object]]
+) -> RunData:
+    """Another tool's numbers: what it does not say is NaN or empty, each request is a group."""
+    import pandas as pd
+
+    def table(name: str, columns: Sequence[str]) -> pd.DataFrame:
+        path = folder / name
+        return read_table(path, columns, ()) if path.exists() else pd.DataFrame(columns=[*columns])
+
+    generations = table("generations.csv", schema.GENERATIONS)
+    check_imported(folder / "generations.csv", generations)
+    order = prompt_order(prompts)
+    groups = [order.get(name, -1) for name in generations["prompt_id"]]
+    return RunData(
+        folder=folder,
+        manifest=manifest,
+        summary=read_table(folder / "summary.csv", schema.SUMMARY, ()),
+        generations=generations.assign(group=groups),
+        positions=table("positions.csv", schema.POSITIONS),
+        prompts=prompts,
+    )
+
+
+def is_imported(folder: Path) -> bool:
+    """Whether a folder holds another tool's numbers, as far as its `run.json` can be read."""
+    return (folder / "run.json").is_file() and read_manifest(folder).get("kind") == IMPORTED
+
+
 def load_measured(folder: Path) -> RunData:
-    """Read a result folder; refuse one without any row, too."""
+    """Read a result folder; refuse one without any row, or without cycles of our own, too."""
+    if is_imported(folder):
+        raise UsageError(
+            f"{folder} holds another tool's numbers, which tell too little for this",
+            hint="specbench report DIR shows them; specbench advise DIR deploys them",
+        )
     run = load_run(folder)
     if run.generations.empty:
         raise _nothing(folder / "generations.csv", "no row of a whole batch")

@@ -91,7 +91,12 @@ def summary_of(run: RunData) -> Iterator[Row]:
     """The rows of `summary.csv`, made anew where it is not of the generations that are there."""
     if run.summary is None or not _is_of(run):
         return summarize(run)
-    return iter(cast("list[Row]", run.summary.to_dict("records")))
+    return stored_rows(run)
+
+
+def stored_rows(run: RunData) -> Iterator[Row]:
+    """The rows of `summary.csv` as they stand there."""
+    return iter([] if run.summary is None else cast("list[Row]", run.summary.to_dict("records")))
 
 
 def _is_of(run: RunData) -> bool:

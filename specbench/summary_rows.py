@@ -12,9 +12,9 @@ from specbench import files
 from specbench.advise import Advice, advise
 from specbench.errors import UsageError
 from specbench.markdown import escaped
-from specbench.results import load_measured
+from specbench.results import is_imported, load_measured, load_run
 from specbench.schema import SUMMARY, TEXT
-from specbench.summary import summary_of
+from specbench.summary import stored_rows, summary_of
 
 FORMATS = ("csv", "json", "md")
 Row = dict[str, object]
@@ -36,11 +36,12 @@ def summary_rows(folders: Path | Sequence[Path], output: str) -> str:
 
 def _rows(folder: Path, *, verdicts: bool) -> Iterator[Row]:
     """Each row with its columns in order; with verdict and warnings where they fit in."""
-    run = load_measured(folder)
-    advice = advise(run) if verdicts else None
-    for row in summary_of(run):
+    own = not is_imported(folder)
+    run = load_measured(folder) if own else load_run(folder)
+    advice = advise(run) if verdicts and own else None
+    for row in summary_of(run) if own else stored_rows(run):
         plain = {name: _plain(name, row.get(name)) for name in SUMMARY}
-        yield plain | _verdict(advice, plain) if advice else plain
+        yield plain | _verdict(advice, plain) if verdicts else plain
 
 
 def _plain(name: str, value: object) -> object:
@@ -63,8 +64,10 @@ _WHOLE = frozenset(
 )
 
 
-def _verdict(advice: Advice, row: Row) -> Row:
+def _verdict(advice: Advice | None, row: Row) -> Row:
     """The verdict on the row's draft in its setting, and the warnings of the run."""
+    if advice is None:
+        return {"verdict": "", "warnings": []}
     keys = [
         one.key
         for finding in advice.findings

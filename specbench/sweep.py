@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
+from specbench import files
 from specbench.engines.failures import is_out_of_memory, reason_of
 from specbench.engines.torch_engine import TorchEngine
 from specbench.errors import CellRefused, PairRefused, RunError
@@ -123,7 +124,7 @@ def open_writer(ready: Ready, where: Destination) -> RunWriter:
     """A new result folder, or the one to go on with."""
     manifest = manifest_of(ready, where.command)
     key = set_hash(ready.prompts)
-    root = where.root / _safe(ready.recipe.name)
+    root = where.root / files.safe_name(ready.recipe.name)
     if where.resume:
         folder = where.folder or find_unfinished(root, manifest["recipe"])
         if folder is not None and (folder / "run.json").exists():
@@ -135,18 +136,9 @@ def open_writer(ready: Ready, where: Destination) -> RunWriter:
 def fresh_folder(ready: Ready, root: Path) -> Path:
     """A result folder that is not there yet, named by recipe, time and device."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    return _free(root / _safe(ready.recipe.name) / f"{stamp}-{ready.engine.device.type}")
-
-
-def _free(folder: Path) -> Path:
-    """The folder, or one with a number behind its name if two runs begin in one second."""
-    names = (folder.with_name(f"{folder.name}-{n}") for n in range(2, 1000))
-    return folder if not folder.exists() else next(f for f in names if not f.exists())
-
-
-def _safe(name: str) -> str:
-    kept = "".join(c if c.isalnum() or c in "._-" else "-" for c in name).strip(".-")
-    return kept or "run"
+    return files.free_folder(
+        root / files.safe_name(ready.recipe.name) / f"{stamp}-{ready.engine.device.type}"
+    )
 
 
 class _Sweep:

@@ -9,6 +9,7 @@ import typer
 
 from specbench.cli.compare import compare
 from specbench.cli.doctor import doctor
+from specbench.cli.importing import import_
 from specbench.cli.ls import ls
 from specbench.cli.pipe import quiet_end
 from specbench.cli.rank import rank
@@ -59,6 +60,9 @@ for _command in (
     doctor,
 ):
     app.command()(_command)
+
+
+app.command("import")(quiet_end(import_))
 
 
 def main() -> None:

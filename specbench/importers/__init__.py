@@ -1,0 +1,1 @@
+"""Other tools' result files, read into this project's schema."""

@@ -104,22 +104,26 @@ def compare(folders: Sequence[Path], *, force: bool = False) -> list[Comparison]
 
 def compare_sides(first: Side, others: Iterable[Side], *, force: bool = False) -> list[Comparison]:
     """Results that were read, every further one against the first."""
-    found = [_comparison(first, other, force) for other in others]
-    every = [one for comparison in found for cell in comparison.cells for one in cell.changes]
+    return adjusted_together([comparison(first, other, force=force) for other in others])
+
+
+def adjusted_together(found: Sequence[Comparison]) -> list[Comparison]:
+    """Comparisons with p values adjusted over all of them."""
+    every = [one for held in found for cell in held.cells for one in cell.changes]
     told = iter(adjusted(every))
     return [
         replace(
-            comparison,
+            one,
             cells=tuple(
-                CellChange(cell.cell, tuple(next(told) for _ in cell.changes))
-                for cell in comparison.cells
+                CellChange(cell.cell, tuple(next(told) for _ in cell.changes)) for cell in one.cells
             ),
         )
-        for comparison in found
+        for one in found
     ]
 
 
-def _comparison(old: Side, new: Side, force: bool) -> Comparison:
+def comparison(old: Side, new: Side, *, force: bool = False) -> Comparison:
+    """One result against another, p values as they are; unlike runs are refused unless forced."""
     before, after = old.run.manifest, new.run.manifest
     found = unlike(before, after)
     refuse_unlike(found, force=force)

@@ -117,18 +117,20 @@ def others(cells_: Sequence[CellChange], shown: CellChange) -> str:
 
 def sentences(found: Comparison, block_cells: Sequence[CellChange]) -> Iterator[str]:
     """The answer of one draft in one setting."""
-    one = chosen(block_cells)
+    yield sentence(found, chosen(block_cells))
+
+
+def sentence(found: Comparison, one: CellChange) -> str:
+    """The answer of one cell."""
     speed = one.of("latency_ms") if found.interleaved else one.of("speedup")
     if speed is None:
         tau = one.of("tau")
-        yield _acceptance_alone(tau) if tau else "Nothing to compare."
-        return
+        return _acceptance_alone(tau) if tau else "Nothing to compare."
     if speed.side:
         how = "Slower" if speed.side < 0 else "Faster"
         why = _cause(one, speed.side)
-        yield f"{how}{f', because {why}' if why else ''}{_acceptance(one, why)}."
-        return
-    yield _undecided(speed, found.margin)
+        return f"{how}{f', because {why}' if why else ''}{_acceptance(one, why)}."
+    return _undecided(speed, found.margin)
 
 
 def _undecided(speed: Change, margin: float) -> str:

@@ -20,9 +20,19 @@ from pydantic import (
 
 from specbench.errors import SpecbenchError, UsageError
 from specbench.gamma import LARGEST, parse_gamma
+from specbench.recipe_check import CheckConfig
 from specbench.recipe_faults import FLAGS, described, flag_error
 from specbench.recipe_specs import EMBEDDED, DraftSpec, TargetSpec, distinct, portable, repeated
-from specbench.recipe_values import Range, choice, fault, items, number, numbers, unique, words
+from specbench.recipe_values import (
+    Range,
+    choice,
+    fault,
+    items,
+    number,
+    numbers,
+    unique,
+    words,
+)
 from specbench.records import Cell, Sampling
 
 COUNT = Range(1)
@@ -33,12 +43,10 @@ THREADS = Range(1, 4096)
 REPEATS = Range(1, 1000)
 WARMUP = Range(0, 100)
 TOP_K = Range(0, 10_000_000)
-FRACTION = Range(0, 1, whole=False)
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 Words = Annotated[tuple[str, ...], BeforeValidator(words)]
 Dtype = Annotated[str | None, BeforeValidator(choice(DTYPES))]
-NotNegative = Annotated[float | None, number(Range(0, whole=False))]
 
 
 class _Part(BaseModel):
@@ -97,15 +105,6 @@ class MeasureConfig(_Part):
     baseline_generate: bool = False
     score: bool = True
     """Whether emitted texts are scored after a block, outside all timing."""
-
-
-class CheckConfig(_Part):
-    """Thresholds, kept for a command to come."""
-
-    min_speedup: NotNegative = None
-    min_alpha: Annotated[float | None, number(FRACTION)] = None
-    max_tau_gap: NotNegative = None
-    max_regression: NotNegative = None
 
 
 class Recipe(_Part):

@@ -122,6 +122,19 @@ def number(bounds: Range) -> BeforeValidator:
     return BeforeValidator(lambda value: None if value is None else bounds.number(value))
 
 
+def share(bounds: Range) -> BeforeValidator:
+    """A validator for one fraction, which may be given as percent: `3%` is 0.03; None passes."""
+
+    def check(value: object) -> object:
+        if isinstance(value, str) and value.strip().endswith("%"):
+            text = value.strip().removesuffix("%").strip()
+            # A fault names what was typed.
+            return bounds.number(float(text) / 100) if _numeric(text) else bounds.number(value)
+        return None if value is None else bounds.number(value)
+
+    return BeforeValidator(check)
+
+
 def numbers(bounds: Range) -> BeforeValidator:
     """A validator for a list of numbers: a number, a list, or text such as `0,0.7,1`."""
 

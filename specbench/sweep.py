@@ -12,24 +12,23 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from specbench import files
+from specbench.destination import Destination, fresh_folder, open_writer
 from specbench.engines.failures import is_out_of_memory, reason_of
 from specbench.engines.torch_engine import TorchEngine
 from specbench.errors import CellRefused, PairRefused, RunError
 from specbench.interrupt import Interrupt
 from specbench.journal import RunWriter
-from specbench.manifest import ending, manifest_of
+from specbench.manifest import ending
 from specbench.preflight import Ready, draft_ref, short
-from specbench.prompts import set_hash
 from specbench.recipe import Block
 from specbench.records import Cell, Generation, Prompt
-from specbench.results import find_unfinished
 from specbench.score_files import score_path
 from specbench.scoring import score_block
+
+__all__ = ["Destination", "Outcome", "Sweep", "Watcher", "fresh_folder", "open_writer", "run_sweep"]
 
 
 class Watcher(Protocol):
@@ -52,16 +51,6 @@ class Watcher(Protocol):
 
     def end(self) -> None:
         """The sweep is over, in whatever way."""
-
-
-@dataclass(frozen=True, slots=True)
-class Destination:
-    """Where results go, and whether to go on with what is there."""
-
-    folder: Path | None = None
-    root: Path = Path("results")
-    resume: bool | None = None
-    command: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -98,51 +87,32 @@ class Outcome:
 def run_sweep(ready: Ready, where: Destination, watcher: Watcher) -> Outcome:
     """Measure all blocks; what was measured is on the disk whenever this ends."""
     writer = open_writer(ready, where)
-    total = sum(len(b.cells) for b in ready.blocks)
-    total *= len(ready.prompts) * ready.recipe.measure.repeats
+    total = generations_of(ready)
     outcome = Outcome(writer.folder, total)
     with Interrupt() as interrupt:
-        sweep = _Sweep(ready, writer, watcher, interrupt, outcome)
+        sweep = Sweep(ready, writer, watcher, interrupt, outcome)
         outcome.measured = sweep.kept()
         watcher.begin(writer.folder, ready.blocks, total, outcome.measured)
         try:
-            sweep.run()
+            for _ in sweep.steps():
+                pass
         except KeyboardInterrupt:
             # The second Ctrl-C: the group that it cut off is dropped by a resume.
             outcome.stopped = True
         finally:
             watcher.end()
-    if outcome.stopped:
-        writer.release()
-        return outcome
-    seconds = {"scoring": outcome.scoring_s}
-    writer.finish({**ending(ready), "seconds": seconds})
+    sweep.close()
     return outcome
 
 
-def open_writer(ready: Ready, where: Destination) -> RunWriter:
-    """A new result folder, or the one to go on with."""
-    manifest = manifest_of(ready, where.command)
-    key = set_hash(ready.prompts)
-    root = where.root / files.safe_name(ready.recipe.name)
-    if where.resume:
-        folder = where.folder or find_unfinished(root, manifest["recipe"])
-        if folder is not None and (folder / "run.json").exists():
-            return RunWriter.resume(folder, manifest, key, decode=ready.engine.text)
-    folder = where.folder or fresh_folder(ready, where.root)
-    return RunWriter.create(folder, manifest, ready.prompts, key, decode=ready.engine.text)
+def generations_of(ready: Ready) -> int:
+    """How many generations a whole sweep has."""
+    cells = sum(len(b.cells) for b in ready.blocks)
+    return cells * len(ready.prompts) * ready.recipe.measure.repeats
 
 
-def fresh_folder(ready: Ready, root: Path) -> Path:
-    """A result folder that is not there yet, named by recipe, time and device."""
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    return files.free_folder(
-        root / files.safe_name(ready.recipe.name) / f"{stamp}-{ready.engine.device.type}"
-    )
-
-
-class _Sweep:
-    """One pass over the blocks."""
+class Sweep:
+    """One pass over the blocks, a prompt group at a time."""
 
     def __init__(
         self,
@@ -171,8 +141,16 @@ class _Sweep:
             if cell in sizes
         )
 
-    def run(self) -> None:
-        """All blocks, until the end or until the user stops it."""
+    def close(self) -> None:
+        """Complete the folder, or leave it to a resume."""
+        if self.outcome.stopped:
+            self.writer.release()
+            return
+        seconds = {"scoring": self.outcome.scoring_s}
+        self.writer.finish({**ending(self.ready), "seconds": seconds})
+
+    def steps(self) -> Iterator[None]:
+        """All blocks, until the end or until the user stops it; a step after each group."""
         for label, reason in self.ready.refused.items():
             self._refuse(Cell(label, 0, self.ready.blocks[0].sampling), reason)
         for block in self.ready.blocks:
@@ -182,7 +160,7 @@ class _Sweep:
             if todo:
                 self.engine.open_draft(draft_ref(block.draft))
             if todo and self._prepare(block):
-                self._measure(block, todo)
+                yield from self._measure(block, todo)
             self.writer.finish_block(block.id)
             if not self.outcome.stopped and self.ready.recipe.measure.score:
                 self._score(block)
@@ -225,7 +203,7 @@ class _Sweep:
             return False
         return True
 
-    def _measure(self, block: Block, todo: list[tuple[int, int, list[Cell]]]) -> None:
+    def _measure(self, block: Block, todo: list[tuple[int, int, list[Cell]]]) -> Iterator[None]:
         for cell in {c for _, _, cells in todo for c in cells}:
             # Scores from before a resume would lack what is measured now.
             score_path(self.writer.folder, cell.id).unlink(missing_ok=True)
@@ -242,6 +220,7 @@ class _Sweep:
                         self.watcher.note(cell.draft, note)
             if self.outcome.stopped:
                 return
+            yield
 
     def _score(self, block: Block) -> None:
         """Score what the block emitted; all its times are on the disk by now."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specbench import stats
-from specbench.intervals import FEW_CLUSTERS, Interval, jackknife
+from specbench.intervals import FEW_CLUSTERS, Interval, jackknife, prompts_to_clear
 from specbench.view import Block, Row
 
 WORDS = {
@@ -25,8 +25,6 @@ WORDS = {
 
 CLEAR = frozenset({"wins", "wins_slightly"})
 OPEN = frozenset({"may_win", "may_lose", "cannot_tell"})
-HOPELESS = 10_000
-"""Prompts above which more of them are no advice."""
 NEARLY = 0.98
 """Share of the best speedup that a smaller γ must reach to be preferred."""
 _WEAKER = {
@@ -127,9 +125,4 @@ def prompts_to_decide(found: Interval, prompts: int) -> int | None:
     if found.value is None or found.low is None or found.high is None or found.low <= 0:
         return None
     half, distance = math.log(found.high / found.low) / 2, abs(math.log(found.value))
-    needed = prompts * (half / distance) ** 2 if distance else math.inf
-    if needed > HOPELESS:
-        return None
-    needed = max(needed, FEW_CLUSTERS, prompts + 1)
-    step = 10 if needed <= 1000 else 100
-    return math.ceil(needed / step) * step
+    return prompts_to_clear(half, distance, prompts)

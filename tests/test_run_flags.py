@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from specbench.cli import app
-from specbench.cli.run_flow import _check_csv, recipe_of
+from specbench.cli.run_flow import check_file, recipe_of
 from specbench.cycle_view import _word
 from specbench.errors import UsageError
 
@@ -39,9 +39,9 @@ def test_a_place_for_the_csv_is_refused_with_its_reason(tmp_path: Path) -> None:
         (tmp_path, "that is a folder, not a file"),
     ):
         with pytest.raises(UsageError, match=said):
-            _check_csv(path)
-    _check_csv(tmp_path / "x.csv")
-    _check_csv(None)
+            check_file(path, "--csv")
+    check_file(tmp_path / "x.csv", "--csv")
+    check_file(None, "--csv")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from specbench.cli.check import check
 from specbench.cli.compare import compare
 from specbench.cli.doctor import doctor
 from specbench.cli.importing import import_
@@ -54,6 +55,7 @@ for _command in (
     verify,
     quiet_end(report),
     quiet_end(compare),
+    quiet_end(check),
     quiet_end(theory),
     quiet_end(ls),
     validate,

@@ -60,7 +60,7 @@ def opened(recipe: Recipe, flags: dict[str, Any]) -> tuple[Ready, Progress]:
 def run_flow(flags: dict[str, Any]) -> int:
     """Measure, report and return the exit code."""
     recipe = recipe_of(flags)
-    _check_csv(flags["csv"])
+    check_file(flags["csv"], "--csv")
     check_folder(flags["output_dir"], resume=bool(flags["resume"]))
     from specbench.sweep import Destination, run_sweep
 
@@ -76,16 +76,16 @@ def run_flow(flags: dict[str, Any]) -> int:
     return 1 if outcome.bad_cells or ready.refused else 0
 
 
-def _check_csv(path: Path | None) -> None:
+def check_file(path: Path | None, flag: str) -> None:
     """Refuse a place that cannot be written before an hour is spent on what it should hold."""
     if path is None:
         return
     if path.is_dir():
-        raise UsageError(f"--csv {path}: that is a folder, not a file", hint="--csv summary.csv")
+        raise UsageError(f"{flag} {path}: that is a folder, not a file")
     folder = path.resolve().parent
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "does not exist"
-        raise UsageError(f"--csv {path}: the folder {folder} {what}", hint=f"mkdir -p {folder}")
+        raise UsageError(f"{flag} {path}: the folder {folder} {what}", hint=f"mkdir -p {folder}")
 
 
 def check_folder(folder: Path | None, *, resume: bool = False, resumable: bool = True) -> None:

@@ -1,0 +1,44 @@
+"""From two recipes to two results measured in turns, and their check."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from specbench.check import Checked, check_side
+from specbench.check_plan import Wanted
+from specbench.cli.run_flow import check_folder
+from specbench.errors import RunError
+from specbench.likeness import load_result, refuse_unlike, unlike
+from specbench.matched import Side
+from specbench.recipe_load import get_recipe
+
+
+def checked_in_turns(flags: Mapping[str, Any], wanted: Wanted) -> Checked:
+    """Measure both recipes and hold the second against the first."""
+    recipes = [get_recipe(str(name)) for name in flags["ab"]]
+    check_folder(flags["output_dir"], resumable=False)
+    from specbench.ab import SIDES, check_cells, manifests, run_ab
+    from specbench.destination import fresh_folder
+    from specbench.preflight import get_ready
+    from specbench.progress import Progress
+
+    progress = Progress(no_color=flags["no_color"])
+    ready = [get_ready(recipe, say=progress.say) for recipe in recipes]
+    about = manifests(ready, tuple(sys.argv[1:]))
+    refuse_unlike(unlike(about[0], about[1]), force=wanted.force)
+    check_cells(ready)
+    for one in ready:
+        progress.opening(one)
+    folder = flags["output_dir"] or fresh_folder(ready[1], Path("results"))
+    outcomes = run_ab(ready, about, folder, progress)
+    if any(outcome.stopped for outcome in outcomes):
+        raise RunError(
+            "stopped before both recipes were measured",
+            where=f"{folder} holds what was",
+            hint="specbench check --ab again: turns cannot be taken up where they ended",
+        )
+    old, new = (Side(load_result(folder / side)) for side in SIDES)
+    return check_side(new, [old], wanted)

@@ -1,0 +1,45 @@
+"""Where results go: a new folder, or the one of a run to go on with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from specbench import files
+from specbench.journal import RunWriter
+from specbench.manifest import manifest_of
+from specbench.preflight import Ready
+from specbench.prompts import set_hash
+from specbench.results import find_unfinished
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where results go, and whether to go on with what is there."""
+
+    folder: Path | None = None
+    root: Path = Path("results")
+    resume: bool | None = None
+    command: tuple[str, ...] = ()
+
+
+def open_writer(ready: Ready, where: Destination) -> RunWriter:
+    """A new result folder, or the one to go on with."""
+    manifest = manifest_of(ready, where.command)
+    key = set_hash(ready.prompts)
+    root = where.root / files.safe_name(ready.recipe.name)
+    if where.resume:
+        folder = where.folder or find_unfinished(root, manifest["recipe"])
+        if folder is not None and (folder / "run.json").exists():
+            return RunWriter.resume(folder, manifest, key, decode=ready.engine.text)
+    folder = where.folder or fresh_folder(ready, where.root)
+    return RunWriter.create(folder, manifest, ready.prompts, key, decode=ready.engine.text)
+
+
+def fresh_folder(ready: Ready, root: Path) -> Path:
+    """A result folder that is not there yet, named by recipe, time and device."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    return files.free_folder(
+        root / files.safe_name(ready.recipe.name) / f"{stamp}-{ready.engine.device.type}"
+    )

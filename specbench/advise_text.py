@@ -35,12 +35,13 @@ _FIRST = {
     "cannot_tell": "{draft}: cannot be told from plain decoding, {speed}.",
     "loses": "{draft} does not pay: {speed} at best (γ {gamma}).",
 }
-_HALVED = {
+HALVED = {
     "rejections": "half the rejections",
     "draft": "half the draft time",
     "verify beyond a step": "half the extra time of verifying",
     "other": "half the time outside the models",
 }
+"""What half of each lever is called."""
 
 
 def paragraphs(view: View, finding: Finding, *, busy: bool = False) -> list[Paragraph]:
@@ -48,7 +49,7 @@ def paragraphs(view: View, finding: Finding, *, busy: bool = False) -> list[Para
     out = [_headline(finding)] if _headline(finding) else []
     for one in finding.drafts:
         follow = tuple(_follow(one, busy=busy)) if one is finding.best else ()
-        out.append(Paragraph(first_sentence(one), _tail(one), follow, one.tone))
+        out.append(Paragraph(first_sentence(one), tail(one), follow, one.tone))
     closing = [*_comparison(finding), *_unchecked(view, finding)]
     return [p for p in out if p] + [Paragraph(sentence) for sentence in closing]
 
@@ -102,7 +103,7 @@ def _simulated(block: Block, draft: str) -> str:
     return f"{draft}: {found} at γ {row.gamma}, measured; its time is simulated, so no verdict."
 
 
-def _tail(one: DraftFinding) -> str:
+def tail(one: DraftFinding) -> str:
     """What goes on in the first line: prompts that would decide, γ that are as good."""
     choice = one.choice
     if choice is None:
@@ -156,7 +157,7 @@ def _follow(one: DraftFinding, *, busy: bool) -> Iterator[str]:
         return
     doubts = [_few(choice), _noisy(busy)]
     details = [
-        _why_not_more(choice.row, baseline),
+        why_not_more(choice.row, baseline),
         _what_helps(choice.row, baseline),
         _largest_tried(one.block, choice),
         _off(one),
@@ -174,7 +175,8 @@ def _largest_tried(block: Block, choice: Choice) -> str:
     return f"γ {last} was the largest tried: try --gamma {last}-{2 * last}*2."
 
 
-def _why_not_more(row: Row, baseline: Row) -> str:
+def why_not_more(row: Row, baseline: Row) -> str:
+    """What the formula promises, and what is missing most; empty where it promises little more."""
     formula, speed = row.number("speedup_closed_form"), row.speedup.value
     parts = shortfall(row, baseline)
     if not formula or not speed or formula < PROMISE * speed or parts is None:
@@ -206,7 +208,7 @@ def _what_helps(row: Row, baseline: Row) -> str:
     best, speed = list(halvings(row, baseline).items())[:2], row.speedup.value
     if not best or speed is None:
         return ""
-    said = ", ".join(f"{_HALVED[name]} {fixed(speed * lever.gain)}×" for name, lever in best)
+    said = ", ".join(f"{HALVED[name]} {fixed(speed * lever.gain)}×" for name, lever in best)
     return f"What would help most: {said}."
 
 
@@ -265,4 +267,4 @@ def _unchecked(view: View, finding: Finding) -> Iterator[str]:
     best = finding.best
     if best is None or best.block.draft in mapping(view.run.manifest, "verified"):
         return
-    yield "Not checked for losslessness."
+    yield "Not checked for losslessness: specbench verify does it."

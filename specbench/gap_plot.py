@@ -138,6 +138,7 @@ def _steps(ax: Any, levels: Sequence[float]) -> None:
             gain = end > start
             look = {"color": GAIN if gain else LOSS, "hatch": "//" if gain else "", "linewidth": 0}
             ax.barh(row, end - start, 0.55, left=start, zorder=3, **look)
+            ax.patches[-1].set_gid(f"bar-{row - 1}")
     for row, level in enumerate(levels):
         ax.plot([level, level], [row, row + 1], color=MUTED, linewidth=0.9, zorder=2)
     marks = {"marker": "D", "linestyle": "none", "markersize": 7, "color": VERIFY, "zorder": 5}

@@ -54,9 +54,14 @@ def _break_even(row: Row, costs: CycleCosts) -> str:
     """The α from which on these times would pay, where they do not."""
     if (row.speedup.value or 0.0) >= 1 or row.alpha.value is None:
         return ""
-    steps = costs.cycle / costs.plain
-    needed = theory.breakeven_alpha(row.gamma, 0, steps)
+    needed = alpha_to_pay(row, costs)
     if needed is None:
-        return f"At this cost no α pays: a cycle takes {fixed(steps)} plain steps."
+        steps = fixed(costs.cycle / costs.plain)
+        return f"At this cost no α pays: a cycle takes {steps} plain steps."
     has = with_interval(row.alpha, 3)
     return f"At this cost it would break even at α {fixed(needed, 3)}; it has {has}."
+
+
+def alpha_to_pay(row: Row, costs: CycleCosts) -> float | None:
+    """The α at which a cycle of this cost breaks even; None where no α does."""
+    return theory.breakeven_alpha(row.gamma, 0, costs.cycle / costs.plain)

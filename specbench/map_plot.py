@@ -10,7 +10,7 @@ import numpy as np
 
 from specbench.findings import DraftFinding, Finding
 from specbench.plot_names import Floats, margins
-from specbench.plot_parts import whiskers
+from specbench.plot_parts import gid_of, whiskers
 from specbench.plot_style import GROUND, INK, MUTED, Style, figure, series, short
 from specbench.view import Row, View
 
@@ -145,7 +145,8 @@ def _marks(
     """Each draft with the interval of its α."""
     for one, row in marked:
         look = series(view.drafts.index(one.block.draft))
-        covered = whiskers(ax, [row.number("cost_ratio") or 0.0], [row.alpha], look)
+        at = [row.number("cost_ratio") or 0.0]
+        covered = whiskers(ax, at, [row.alpha], look, gid_of(view, one))
         (left, bottom), (right, top) = covered.min(axis=0) - 6, covered.max(axis=0) + 6
         placed.take(float(left), float(bottom), float(right), float(top))
 

@@ -1,4 +1,4 @@
-"""report.md for pull requests: the answer first, then the reasons, tables folded."""
+"""report.md for pull requests: the answer on one screen, tables folded; why.md: the reasons."""
 
 from __future__ import annotations
 
@@ -7,62 +7,109 @@ from collections.abc import Iterator, Sequence
 from specbench.advise import Advice
 from specbench.block_table import against_formula, constants, rules
 from specbench.findings import DraftFinding, Finding
-from specbench.markdown_speed import speed_sections
-from specbench.markdown_text import escaped, fold, row, table
-from specbench.markdown_why import sections
+from specbench.limits import limits
+from specbench.markdown_text import escaped, fold, pieces, row, table
 from specbench.pictures import Picture, image
 from specbench.unfinished import missing, state_line
 from specbench.view import Row
+from specbench.why import SECTIONS
+from specbench.why_speed import CONTEXT, FLOOR, contexts, floors
 from specbench.wording import fixed, gamma_set, ms_places, with_interval
 
-__all__ = ["LIMIT", "escaped", "report_markdown"]
+__all__ = ["LIMIT", "WHY_LIMIT", "escaped", "report_markdown", "why_markdown"]
 
-LIMIT = 30_000
-"""Bytes: a comment is cut at 64 kB, and what is longer than some screens is not read."""
+LIMIT = 8_000
+"""Bytes: a comment or a step's summary that is longer is not read."""
+WHY_LIMIT = 30_000
+"""Bytes of why.md: a comment is cut at 64 kB."""
+Part = tuple[str, str]
+"""Draft and text."""
 
 
 def report_markdown(advice: Advice, pictures: Sequence[Picture] = ()) -> str:
-    """The whole file; parts that would make it too long are left out, and said to be."""
-    text = "\n\n".join(_head(advice, pictures))
+    """The answer; folded tables that would make it too long are left out, and said to be."""
+    text = "\n\n".join(_head(advice))
+    return _filled(text, "", [_chart(advice, pictures), *_rows(advice)], LIMIT)
+
+
+def why_markdown(advice: Advice, pictures: Sequence[Picture] = ()) -> str:
+    """What limits each draft, and whether the closed form holds; as long as it may be."""
+    text = f"### specbench: why {_title(advice)}"
+    for heading, part in {**SECTIONS, FLOOR: floors}.items():
+        found = [
+            (escaped(one.block.draft)[:60], pieces(said, pictures, finding.setting))
+            for finding in advice.findings
+            for one in finding.drafts
+            if (said := part(advice, finding, one))
+        ]
+        text = _filled(text, f"#### {heading}", found, WHY_LIMIT).rstrip("\n")
+    settings = advice.view.settings[0] if advice.view.settings else None
+    if settings is not None:
+        found = [
+            (escaped(d)[:60], pieces(said, pictures, settings)) for d, said in contexts(advice)
+        ]
+        text = _filled(text, f"#### {CONTEXT}", found, WHY_LIMIT).rstrip("\n")
+    return f"{text}\n"
+
+
+def _filled(text: str, heading: str, parts: Sequence[Part], limit: int) -> str:
+    """A text with the parts for which there is room, and the names of those without."""
     left_out: dict[str, None] = {}
-    for heading, draft, part in [
-        *sections(advice, pictures),
-        *speed_sections(advice),
-        *_rows(advice),
-    ]:
-        title = f"\n\n#### {heading}" if heading and f"#### {heading}" not in text else ""
-        block = f"{title}\n\n{part}"
-        if len((text + block).encode()) > LIMIT - 400:
+    for draft, part in parts:
+        title = f"\n\n{heading}" if heading and heading not in text else ""
+        block = f"{title}\n\n{part}" if part else ""
+        if len((text + block).encode()) > limit - 400:
             left_out[draft] = None
         else:
             text += block
     if left_out:
         names = ", ".join(list(left_out)[:3])
-        text += f"\n\nNot shown here, for length: parts on {names}; see summary.csv."
+        text += f"\n\nNot shown here, for length: parts on {names}; see report.html."
     return f"{text}\n"
 
 
-def _rows(advice: Advice) -> Iterator[tuple[str, str, str]]:
+def _rows(advice: Advice) -> Iterator[Part]:
     for finding in advice.findings:
         for one in finding.drafts:
-            yield "", escaped(one.block.draft)[:60], _folded(advice, finding, one)
+            yield escaped(one.block.draft)[:60], _folded(advice, finding, one)
 
 
-def _head(advice: Advice, pictures: Sequence[Picture]) -> Iterator[str]:
+def _chart(advice: Advice, pictures: Sequence[Picture]) -> Part:
+    """The speedup of every setting as pictures; empty where none was drawn."""
+    shown = [image(pictures, "speedup_vs_gamma", s) for s in advice.view.settings]
+    body = "\n\n".join(picture for picture in shown if picture)
+    return "the chart", fold("Speedup against γ", body) if body else ""
+
+
+def _head(advice: Advice) -> Iterator[str]:
     """The part that is always seen."""
     yield f"### specbench: {_title(advice)}"
     if state_line(advice.view):
         unreached = "; ".join(escaped(text) for text in missing(advice.view))
         yield ". ".join(part for part in (state_line(advice.view), unreached) if part) + "."
-    for finding in advice.findings:
+    for finding in advice.findings[:_SETTINGS]:
         yield from _verdict(advice, finding)
+    if len(advice.findings) > _SETTINGS:
+        yield f"{len(advice.findings) - _SETTINGS} more settings: `specbench report`."
     if any(finding.drafts for finding in advice.findings):
         yield _drafts(advice)
-    yield from filter(None, (image(pictures, "speedup_vs_gamma", s) for s in advice.view.settings))
+    yield from _limits(advice)
     warnings = [f"- {w.code}: {escaped(w.seen)} → {escaped(w.todo)}" for w in advice.warnings]
     if warnings:
         yield "\n".join(warnings)
     yield _about(advice)
+
+
+_SETTINGS = 3
+"""Whose sentences are shown; the table has more."""
+
+
+def _limits(advice: Advice) -> Iterator[str]:
+    """Why the best draft of the first setting is not faster."""
+    best = advice.findings[0].best if advice.findings else None
+    if best is not None and best.choice is not None:
+        name = f"{escaped(best.block.draft)[:120]} at γ {best.choice.row.gamma}"
+        yield f"**Why not faster, {name}.** {limits(best)} More in why.md and report.html."
 
 
 def _title(advice: Advice) -> str:
@@ -77,7 +124,7 @@ def _verdict(advice: Advice, finding: Finding) -> Iterator[str]:
     """The sentences, the first in bold."""
     title = advice.view.title(finding.setting)
     said = advice.sentences(finding.setting)
-    shown, rest = said[:6], said[6:]
+    shown, rest = said[:4], said[4:]
     for place, paragraph in enumerate(shown):
         lead = escaped(paragraph.lead)
         head = f"{title[:1].upper()}{title[1:]}: " if title and not place else ""
@@ -87,6 +134,9 @@ def _verdict(advice: Advice, finding: Finding) -> Iterator[str]:
         yield f"{len(rest)} more sentences: `specbench report`."
 
 
+_MOST_ROWS = 12
+
+
 def _drafts(advice: Advice) -> str:
     """One row per draft and setting."""
     several = len(advice.findings) > 1
@@ -94,11 +144,11 @@ def _drafts(advice: Advice) -> str:
     rule = ["---", *["--:"] * (len(names) - 1), "---", "---"]
     lines = [row([*names, "also γ", "verdict"]), row(rule)]
     found = [(finding, one) for finding in advice.findings for one in finding.drafts]
-    for finding, one in found[:24]:
+    for finding, one in found[:_MOST_ROWS]:
         setting = [advice.view.title(finding.setting)] if several else []
         lines.append(row([escaped(one.block.draft)[:80], *setting, *_draft_cells(one)]))
-    if len(found) > 24:
-        lines.append(row([f"{len(found) - 24} more", *[""] * len(names), ""]))
+    if len(found) > _MOST_ROWS:
+        lines.append(row([f"{len(found) - _MOST_ROWS} more", *[""] * len(names), ""]))
     return "\n".join(lines)
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from specbench.content import Chart, Fold, Grid, Piece, Text
+from specbench.pictures import Picture, image
 from specbench.tables import Table, plain
+from specbench.view import Setting
 from specbench.wording import one_line
 
 _SPECIAL = re.compile(r"[\\`*\[\]|#~&<>@]|(?<![^\W_])_|_(?![^\W_])")
@@ -45,8 +48,26 @@ def fold(head: str, body: str) -> str:
     return f"<details><summary>{head}</summary>\n\n{body}\n\n</details>"
 
 
-def p_value(p: float | None) -> str:
-    """A p value to two digits, never 0; empty where there is none."""
-    if p is None:
-        return ""
-    return "&lt; 0.001" if p < 0.001 else f"{p:.2f}" if p >= 0.1 else f"{p:.2g}"
+def pieces(found: Sequence[Piece], pictures: Sequence[Picture], setting: Setting) -> str:
+    """Pieces of a report, one under the other; charts that were not drawn are left out."""
+    said = (_piece(one, pictures, setting) for one in found)
+    return "\n\n".join(text for text in said if text)
+
+
+def _piece(one: Piece, pictures: Sequence[Picture], setting: Setting) -> str:
+    match one:
+        case Text(text, lead):
+            return f"**{escaped(lead)}** {text}" if lead else text
+        case Grid():
+            return _grid(one)
+        case Chart(name):
+            return image(pictures, name, setting)
+        case Fold(head, body):
+            return fold(head, pieces(body, pictures, setting))
+
+
+def _grid(found: Grid) -> str:
+    rows = [[cell.replace("<", "&lt;") for cell in line] for line in found.rows]
+    if found.total:
+        rows[-1][:2] = [f"**{cell}**" for cell in rows[-1][:2]]
+    return table(found.header, ["--:" if right else "---" for right in found.right], rows)

@@ -26,6 +26,8 @@ class Name:
     slant: str = "normal"
     marker: str = ""
     dashed: bool = False
+    gid: str | None = None
+    """Its id in an SVG."""
 
 
 def margins(fig: Any, names: Sequence[Name], style: Style) -> None:
@@ -72,6 +74,7 @@ def put_names(fig: Any, ax: Any, names: Sequence[Name], style: Style) -> None:
             color=name.color,
             fontweight=name.weight,
             fontstyle=name.slant,
+            gid=name.gid,
         )
 
 
@@ -152,6 +155,7 @@ def annotate(
     taken: Sequence[Floats],
     *,
     leader: bool = True,
+    gid: str | None = None,
 ) -> None:
     """A text in the free place nearest to a point, and a thin line between them."""
     shown = ax.text(0, 0, text, color=INK, ha="center", va="center", linespacing=1.3)
@@ -163,11 +167,19 @@ def annotate(
     if place is None:
         return
     x, y = ax.transData.inverted().transform(place)
-    ax.text(x, y, text, color=INK, ha="center", va="center", linespacing=1.3, zorder=6)
+    font = {"color": INK, "linespacing": 1.3, "gid": gid}
+    ax.text(x, y, text, ha="center", va="center", zorder=6, **font)
     if leader:
         edge = _edge(place, target, (float(box.width) + 6, float(box.height) + 6))
         ends = ax.transData.inverted().transform([edge, _towards(target, edge, 8.0)])
-        ax.plot(ends[:, 0], ends[:, 1], color=MUTED, linewidth=0.8, zorder=3)
+        ax.plot(
+            ends[:, 0],
+            ends[:, 1],
+            color=MUTED,
+            linewidth=0.8,
+            zorder=3,
+            gid=gid and f"{gid}-leader",
+        )
 
 
 def _free(ax: Any, size: tuple[float, float], target: Floats, taken: Floats) -> Floats | None:

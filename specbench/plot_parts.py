@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from specbench import stats
-from specbench.findings import Finding
+from specbench.findings import DraftFinding, Finding
 from specbench.intervals import Interval, jackknife
 from specbench.plot_names import Floats, margins
 from specbench.plot_style import (
@@ -36,18 +36,26 @@ _PARTS = (
 )
 
 
-def whiskers(ax: Any, xs: Sequence[float], found: Sequence[Interval], look: Series) -> Floats:
-    """Marks with a rim in the ground's colour, and their intervals; the pixels they cover."""
-    for x, one in zip(xs, found, strict=True):
+def whiskers(
+    ax: Any, xs: Sequence[float], found: Sequence[Interval], look: Series, name: str
+) -> Floats:
+    """Marks with a rim in the ground's colour, and their intervals; the pixels they cover.
+
+    In an SVG the marks are the group `<name>-marks`, one in it for each number.
+    """
+    for place, (x, one) in enumerate(zip(xs, found, strict=True)):
         if one.low is not None and one.high is not None:
-            ax.plot([x, x], [one.low, one.high], color=look.color, linewidth=1.3, zorder=4)
+            line = {"color": look.color, "linewidth": 1.3, "gid": f"{name}-interval-{place}"}
+            ax.plot([x, x], [one.low, one.high], zorder=4, **line)
     values = [one.value if one.value is not None else np.nan for one in found]
     marks = {"linestyle": "none", "zorder": 5, "clip_on": False, "markeredgecolor": GROUND}
+    marks["gid"] = f"{name}-marks"
     if look.digit:
         # A digit is too thin to be seen on its own line.
         ax.plot(xs, values, marker="o", markersize=9, color=GROUND, **marks)
-        for x, value in zip(xs, values, strict=True):
+        for place, (x, value) in enumerate(zip(xs, values, strict=True)):
             font = {"color": look.color, "fontsize": 7.5, "fontweight": "bold"}
+            font["gid"] = f"{name}-digit-{place}"
             ax.text(x, value, look.digit, ha="center", va="center_baseline", zorder=6, **font)
     else:
         ax.plot(xs, values, marker=look.marker, markersize=6, color=look.color, **marks)
@@ -64,6 +72,11 @@ def _spread(one: Interval) -> list[float]:
     return [float(y) for y in np.linspace(low, high, 15)]
 
 
+def gid_of(view: View, one: DraftFinding) -> str:
+    """The first part of the ids in an SVG of all that belongs to a draft."""
+    return f"draft-{view.drafts.index(one.block.draft)}"
+
+
 def time_per_token(view: View, finding: Finding, style: Style) -> Any:
     """Milliseconds per emitted token by phase, plain decoding first, from zero."""
     best = finding.best
@@ -77,6 +90,8 @@ def time_per_token(view: View, finding: Finding, style: Style) -> Any:
     for values, (_, color, hatch, _) in zip(parts, _PARTS, strict=True):
         ax.bar(range(len(rows)), values, 0.72, floor, color=color, hatch=hatch, edgecolor=GROUND)
         floor = floor + np.array(values)
+    for place, bar in enumerate(ax.patches):
+        bar.set_gid(f"bar-{place}")
     for bar in (bar for bar in ax.patches if bar.get_hatch()):
         bar.set_edgecolor(MUTED)
         bar.set_linewidth(0)
@@ -158,7 +173,7 @@ def hazards(view: View, finding: Finding, style: Style) -> Any:
     _hazard_axis(ax, row, kept, style)
     _one_alpha(ax, row, look, style)
     xs = list(range(1, row.gamma + 1))
-    whiskers(ax, xs, kept, look)
+    whiskers(ax, xs, kept, look, gid_of(view, one))
     tested = row.part.sums.total().tested[0]
     below.bar(xs, tested, 0.62, color=OTHER, edgecolor=MUTED, linewidth=0.6)
     value_axis(below, 0, float(max(tested)), "tested", about=2)

@@ -14,7 +14,7 @@ from specbench.gap_plot import gap_waterfall
 from specbench.map_plot import alpha_cost_map
 from specbench.pictures import Picture
 from specbench.plot_names import Floats, Name, annotate, dots, margins, put_names
-from specbench.plot_parts import hazards, time_per_token, whiskers
+from specbench.plot_parts import gid_of, hazards, time_per_token, whiskers
 from specbench.plot_style import (
     DASHES,
     INK,
@@ -83,7 +83,8 @@ def speedup_vs_gamma(view: View, finding: Finding, style: Style) -> Any:
     last = max(one.block.timed[-1].gamma for one in drafts)
     ax.plot([0, last + 0.25], [1, 1], color=INK, linewidth=1.4, zorder=2)
     taken.append(dots(ax, [0, last + 0.25], [1, 1]))
-    _answer(fig, ax, best.choice, _shift(drafts.index(best), len(drafts)), taken)
+    shift = _shift(drafts.index(best), len(drafts))
+    _answer(fig, ax, best.choice, shift, taken, gid_of(view, best))
     put_names(fig, ax, names, style)
     return fig
 
@@ -97,11 +98,12 @@ def _speedup_names(
         end = one.block.timed[-1]
         y = end.speedup.value or 1.0
         name = f"{look_of.digit} {short(one.block.draft, style)}".strip()
-        names.append(Name(name, y, look_of.name_color, "bold", marker=look_of.marker))
+        gid = f"{gid_of(view, one)}-name"
+        names.append(Name(name, y, look_of.name_color, "bold", marker=look_of.marker, gid=gid))
         formula = end.number("speedup_closed_form")
         if one is best and formula is not None:
             look = (look_of.name_color, "normal", "italic")
-            names.append(Name("closed form", formula, *look, dashed=True))
+            names.append(Name("closed form", formula, *look, dashed=True, gid=f"{gid}-2"))
     return [*names, Name("plain decoding", 1.0, INK)]
 
 
@@ -128,11 +130,13 @@ def _speedup_line(ax: Any, view: View, one: DraftFinding, place: int, of: int) -
     xs = [row.gamma + _shift(place, of) for row in rows]
     ys = [row.speedup.value or 0.0 for row in rows]
     promised = [(r.gamma, f) for r in rows if (f := r.number("speedup_closed_form")) is not None]
-    ax.plot(xs, ys, color=look_of.color, linewidth=1.5, zorder=4)
-    covered = [dots(ax, xs, ys), whiskers(ax, xs, [row.speedup for row in rows], look_of)]
+    name = gid_of(view, one)
+    ax.plot(xs, ys, color=look_of.color, linewidth=1.5, zorder=4, gid=f"{name}-line")
+    covered = [dots(ax, xs, ys), whiskers(ax, xs, [r.speedup for r in rows], look_of, name)]
     if promised:
         gammas, formula = zip(*promised, strict=True)
-        ax.plot(gammas, formula, color=look_of.color, linewidth=1.1, linestyle=DASHES, alpha=0.8)
+        dashed = {"linewidth": 1.1, "linestyle": DASHES, "alpha": 0.8, "gid": f"{name}-formula"}
+        ax.plot(gammas, formula, color=look_of.color, **dashed)
         covered.append(dots(ax, gammas, formula))
     return np.vstack(covered)
 
@@ -141,16 +145,19 @@ def _shift(place: int, of: int) -> float:
     return SHIFT * (place - (of - 1) / 2)
 
 
-def _answer(fig: Any, ax: Any, choice: Choice, shift: float, taken: Sequence[Floats]) -> None:
+def _answer(
+    fig: Any, ax: Any, choice: Choice, shift: float, taken: Sequence[Floats], name: str
+) -> None:
     """The ring at the γ to use, and what it says."""
     row = choice.row
     at = (row.gamma + shift, row.speedup.value or 0.0)
-    ax.plot(*at, marker="o", markersize=13, markerfacecolor="none", markeredgecolor=INK, zorder=6)
+    ring = {"markersize": 13, "markerfacecolor": "none", "markeredgecolor": INK}
+    ax.plot(*at, marker="o", zorder=6, gid=f"{name}-ring", **ring)
     head = "best: " if row is choice.best else ""
     text = f"{head}{fixed(row.speedup.value)}× at γ {row.gamma}"
     others = gamma_set(choice.others, row.gamma)
     text += f"\nγ {others} cannot be told from it" if others else ""
-    annotate(fig, ax, text, at, taken)
+    annotate(fig, ax, text, at, taken, gid=f"{name}-answer")
 
 
 CHARTS: dict[str, Callable[[View, Finding, Style], Any]] = {

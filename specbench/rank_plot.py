@@ -63,8 +63,9 @@ def predicted_speedup(ranking: Ranking, board: Board, title: str, style: Style) 
         _band(ax, gammas, rows, series(place))
     ax.plot([0, gammas[-1] + 0.25], [1, 1], color=INK, linewidth=1.4, zorder=2)
     labels = {one.draft: place for one, place in zip(entries, order, strict=True)}
-    for cell in checked_cells(ranking, board):
-        whiskers(ax, [cell.gamma], [cell.measured], series(labels[cell.draft]))
+    for at, cell in enumerate(checked_cells(ranking, board)):
+        look = series(labels[cell.draft])
+        whiskers(ax, [cell.gamma], [cell.measured], look, f"cell-{at}")
     put_names(fig, ax, names, style)
     return fig
 

@@ -11,7 +11,8 @@ from specbench import files
 from specbench.advise import Advice, advise
 from specbench.errors import UsageError
 from specbench.import_report import report_imported
-from specbench.markdown import report_markdown
+from specbench.markdown import report_markdown, why_markdown
+from specbench.page_samples import Decode, write_pieces
 from specbench.plot_style import style_named
 from specbench.rank_files import is_rank
 from specbench.rank_read import load_ranking
@@ -88,16 +89,18 @@ def report(
     stream: TextIO | None = None,
     notes: TextIO | None = None,
     write: bool = True,
+    decode: Decode | None = None,
 ) -> Advice:
-    """Write report.md and plots/ into a result folder, and print it; warnings go to `notes`.
+    """Write report.md, why.md, report.html and plots/, and print; warnings go to `notes`.
 
     Works on a folder whose run was stopped: what is missing is said. With `chart_only` nothing is
     written. `width` is that of the terminal, or else what the stream or `COLUMNS` says.
+    `decode` gives the page the texts of tokens.
     """
     advice = advise(load_measured(folder))
     notes = notes or sys.stderr
     if write and not chart_only:
-        _write(advice, folder, "paper" if paper else "wide", notes)
+        _write(advice, folder, "paper" if paper else "wide", notes, decode)
     out = stream or sys.stdout
     console = console_for(out, no_color=no_color, width=width)
     signs = Signs(out)
@@ -116,22 +119,31 @@ def report(
 
 
 def write_files(advice: Advice, folder: Path, *, style: str = "wide") -> list[Path]:
-    """Write report.md and the charts; the files written."""
+    """Write the reports and the charts; the files written."""
+    from specbench.page import report_html
     from specbench.plots import draw_pictures
 
     style_named(style)
     drawn = draw_pictures(advice.view, advice.findings, folder / "plots", style=style)
-    files.replace(folder / "report.md", report_markdown(advice, drawn))
-    return [folder / "report.md", *(path for picture in drawn for path in picture.files)]
+    made = {
+        "report.md": report_markdown(advice, drawn),
+        "why.md": why_markdown(advice, drawn),
+        "report.html": report_html(advice, drawn),
+    }
+    for name, text in made.items():
+        files.replace(folder / name, text)
+    return [*(folder / name for name in made), *(p for picture in drawn for p in picture.files)]
 
 
-def _write(advice: Advice, folder: Path, style: str, notes: TextIO) -> None:
+def _write(advice: Advice, folder: Path, style: str, notes: TextIO, decode: Decode | None) -> None:
     """A folder that takes no files can still be read."""
     try:
+        if decode is not None:
+            write_pieces(folder, decode)
         write_files(advice, folder, style=style)
     except OSError as fault:
         reason = fault.strerror or fault
-        print(f"note: report.md and plots/ were not written: {reason}", file=notes)
+        print(f"note: the reports and plots/ were not written: {reason}", file=notes)
 
 
 def show_warnings(advice: Advice, notes: TextIO, *, no_color: bool = False) -> None:

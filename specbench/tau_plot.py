@@ -10,7 +10,7 @@ import numpy as np
 from specbench import theory
 from specbench.findings import DraftFinding, Finding
 from specbench.plot_names import Floats, Name, annotate, dots, margins, put_names
-from specbench.plot_parts import whiskers
+from specbench.plot_parts import gid_of, whiskers
 from specbench.plot_style import DASHES, MUTED, Style, figure, gamma_axis, series, short, value_axis
 from specbench.view import Row, View
 from specbench.wording import fixed
@@ -57,7 +57,8 @@ def _names(view: View, drafts: Sequence[DraftFinding], style: Style) -> list[Nam
         look = series(view.drafts.index(one.block.draft))
         y = one.block.measured[-1].tau.value or 1.0
         name = f"{look.digit} {short(one.block.draft, style)}".strip()
-        names.append(Name(name, y, look.name_color, "bold", marker=look.marker))
+        gid = f"{gid_of(view, one)}-name"
+        names.append(Name(name, y, look.name_color, "bold", marker=look.marker, gid=gid))
     return names
 
 
@@ -90,14 +91,19 @@ def _one_draft(ax: Any, view: View, one: DraftFinding, shift: float, *, band: bo
     rows = [row for row in one.block.measured if row.tau.value is not None]
     gammas = [0, *(row.gamma for row in rows)]
     curve = _curve(one, rows)
-    ax.plot(gammas, curve, color=look.color, linewidth=1.3, linestyle=DASHES, zorder=3)
+    name = gid_of(view, one)
+    dashed = {"linewidth": 1.3, "linestyle": DASHES, "gid": f"{name}-formula"}
+    ax.plot(gammas, curve, color=look.color, zorder=3, **dashed)
     covered = [dots(ax, gammas, curve)]
-    covered.append(whiskers(ax, [row.gamma + shift for row in rows], [r.tau for r in rows], look))
+    covered.append(
+        whiskers(ax, [row.gamma + shift for row in rows], [r.tau for r in rows], look, name)
+    )
     alpha = pooled(one).alpha
     if band and _plain(one, rows) and alpha.low is not None and alpha.high is not None:
         low = [theory.tau(alpha.low, gamma) for gamma in gammas]
         high = [theory.tau(alpha.high, gamma) for gamma in gammas]
-        ax.fill_between(gammas, low, high, color=look.color, alpha=0.13, linewidth=0, zorder=1)
+        shade = {"alpha": 0.13, "linewidth": 0, "gid": f"{name}-band"}
+        ax.fill_between(gammas, low, high, color=look.color, zorder=1, **shade)
         covered += [dots(ax, gammas, low), dots(ax, gammas, high)]
     return np.vstack(covered)
 

@@ -30,7 +30,7 @@ READABLE = 80
 _TOGETHER = re.compile(r" (?=[^\[\]]*\])| (?=[%\[])|(?<=γ) (?=\d)| (?=×)")
 """Spaces inside `[1.90, 2.06]`, before it, before a unit, and after γ."""
 _KEPT = "\x1f"
-_FILES = ("summary.csv", "report.md", "report.html", "plots")
+_FILES = ("report.html", "report.md", "summary.csv", "plots")
 
 
 def report_lines(advice: Advice, width: int, signs: Signs, *, all_cells: bool) -> list[Line]:

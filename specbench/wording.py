@@ -128,3 +128,10 @@ def plain_number(value: float) -> str:
 def one_line(text: str) -> str:
     """Foreign text on one line, without control characters."""
     return " ".join(clean(text).split())
+
+
+def p_value(p: float | None) -> str:
+    """A p value to two digits, never 0; empty where there is none."""
+    if p is None:
+        return ""
+    return "< 0.001" if p < 0.001 else f"{p:.2f}" if p >= 0.1 else f"{p:.2g}"

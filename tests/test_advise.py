@@ -233,7 +233,7 @@ def test_one_prompt_has_numbers_and_no_verdict(tmp_path: Path) -> None:
 
 def test_unchecked_pair_is_said(tmp_path: Path) -> None:
     found = weigh(tmp_path / "r", Draft(), verified={})
-    assert text(found).endswith("Not checked for losslessness.")
+    assert text(found).endswith("Not checked for losslessness: specbench verify does it.")
 
 
 def test_largest_gamma_tried_asks_for_more(tmp_path: Path) -> None:

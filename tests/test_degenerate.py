@@ -41,12 +41,14 @@ def made(
 
 
 def rendered(folder: Path) -> tuple[str, str, Advice]:
-    """What the terminal and report.md say; neither they nor a picture hold nonsense."""
+    """What the terminal and the Markdown say; neither they, the page nor a picture hold nonsense."""
     write_summary(folder)
     out = io.StringIO()
     advice = report(folder, stream=out, notes=io.StringIO(), width=120)
-    text = (folder / "report.md").read_text(encoding="utf-8")
-    for said in (out.getvalue(), text):
+    text = "".join((folder / name).read_text("utf-8") for name in ("report.md", "why.md"))
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    words = re.sub(r"<(script|style)>.*?</\1>|<[^>]*>", " ", page, flags=re.DOTALL)
+    for said in (out.getvalue(), text, words):
         assert not NONSENSE.search(said), NONSENSE.search(said)
     for path in (folder / "plots").glob("*.svg"):
         # Foreign names may hold any letters; numbers in paths and labels may not.

@@ -20,8 +20,7 @@ from specbench.effects import between_sd, lag_correlation, slope
 from specbench.gap_cause import NOT_FOUND, text_cause
 from specbench.intervals import Interval, holm
 from specbench.kinds import KINDS
-from specbench.markdown import report_markdown
-from specbench.markdown_text import p_value
+from specbench.markdown import why_markdown
 from specbench.plots import draw_pictures
 from specbench.precision import per_cycle
 from specbench.report import report
@@ -30,6 +29,7 @@ from specbench.score_files import read_scores, score_path
 from specbench.scored_cells import cell_cycles, delivered_texts
 from specbench.summary import summarize
 from specbench.sums import CellSums
+from specbench.wording import p_value
 
 
 def diagnosis(advice: Advice, draft: int = 0) -> Diagnosis:
@@ -201,7 +201,7 @@ def test_independent_cycles_have_a_design_effect_near_1(tmp_path: Path) -> None:
 
 
 def test_factors_multiply_to_the_measured_speedup(scored: Advice) -> None:
-    text = report_markdown(scored)
+    text = why_markdown(scored)
     section = text[text.index("#### Why not faster?") :]
     (promised,) = re.findall(r"\| closed form \| ([\d.]+)× \|", section)[:1]
     factors = re.findall(r"\| × ([\d.]+) \|", section[: section.index("**measured**")])
@@ -215,7 +215,7 @@ def test_factors_multiply_to_the_measured_speedup(scored: Advice) -> None:
 
 
 def test_limits_name_remedies_and_the_alpha_that_breaks_even(scored: Advice) -> None:
-    text = report_markdown(scored)
+    text = why_markdown(scored)
     assert "It is limited most by rejected drafts: a draft closer to the target would help" in text
     choice = scored.findings[0].drafts[1].choice
     assert choice is not None
@@ -231,7 +231,7 @@ def test_limits_name_remedies_and_the_alpha_that_breaks_even(scored: Advice) -> 
 def test_block_pass_below_one_step_is_named_an_artefact(tmp_path: Path) -> None:
     folder = build(tmp_path / "r", {"a": Draft(v=0.5, jitter=0.0)}, gammas=[3], tokens=96)
     found = advise(load_run(folder))
-    text = report_markdown(found)
+    text = why_markdown(found)
     assert "an artefact of the kernels of the one-token path, no merit of the draft" in text
     (said,) = re.findall(r"at v = 1 the speedup would be ([\d.]+)×", text)
     row = diagnosis(found).row
@@ -243,10 +243,10 @@ def test_block_pass_below_one_step_is_named_an_artefact(tmp_path: Path) -> None:
 
 def test_markdown_shows_tests_with_effects_and_pictures(scored: Advice, tmp_path: Path) -> None:
     drawn = draw_pictures(scored.view, scored.findings, tmp_path / "plots")
-    text = report_markdown(scored, drawn)
+    text = why_markdown(scored, drawn)
     for name in re.findall(r"\]\((plots/[^)]+)\)", text):
         assert (tmp_path / name).exists()
-    assert text.count("](plots/") == 6
+    assert text.count("](plots/") == 5
     assert text.index("#### Why not faster?") < text.index("#### Does the closed form hold?")
     table = text[text.index("| each draft kept independently") :]
     lines = table[: table.index("\n\n")].splitlines()[2:]
@@ -258,12 +258,12 @@ def test_markdown_shows_tests_with_effects_and_pictures(scored: Advice, tmp_path
 def test_report_of_unscored_drafts_says_so_and_falls_back_to_bits(tmp_path: Path) -> None:
     folder = build(tmp_path / "r", {"a": Draft()}, gammas=[4], prompts=9, tokens=48)
     report(folder, stream=io.StringIO(), notes=io.StringIO())
-    text = (folder / "report.md").read_text(encoding="utf-8")
+    text = (folder / "why.md").read_text(encoding="utf-8")
     assert f"{UNSCORED} From accept bits alone: " in text
     assert "order within prompts" not in text
 
 
 def test_p_values_are_never_0() -> None:
     assert [p_value(p) for p in (None, 0.0, 0.0031, 0.25, 1.0)] == [
-        "", "&lt; 0.001", "0.0031", "0.25", "1.00",
+        "", "< 0.001", "0.0031", "0.25", "1.00",
     ]  # fmt: skip

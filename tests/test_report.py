@@ -49,7 +49,7 @@ def test_report_prints_and_writes(run: Path, capsys: pytest.CaptureFixture[str])
     out, err = capsys.readouterr()
     assert out.startswith("draft")
     assert "\nVerdict\n  a wins: " in out
-    assert out.rstrip().endswith("summary.csv  report.md  plots/")
+    assert out.rstrip().endswith("report.html  report.md  summary.csv  plots/")
     assert err.startswith("note W07: ")
     assert "\n  → --gamma 3-6*2\n" in err
     assert (run / "report.md").read_text(encoding="utf-8").startswith("### specbench: a wins\n")
@@ -212,7 +212,7 @@ def test_folder_that_takes_no_files_is_still_shown(tmp_path: Path) -> None:
     out, notes = io.StringIO(), io.StringIO()
     report(folder, stream=out, notes=notes)
     assert "Verdict" in out.getvalue()
-    assert notes.getvalue().startswith("note: report.md and plots/ were not written: ")
+    assert notes.getvalue().startswith("note: the reports and plots/ were not written: ")
 
 
 def test_csv_is_the_summary(run: Path) -> None:

@@ -18,7 +18,7 @@ from specbench.device_rates import device_rates
 from specbench.journal import amend
 from specbench.lm import CausalLM
 from specbench.loading import load_model, resolve
-from specbench.markdown import report_markdown
+from specbench.markdown import why_markdown
 from specbench.results import load_measured
 from specbench.roofline import (
     Rates,
@@ -200,7 +200,7 @@ def test_shares_are_floor_over_measured(tmp_path: Path) -> None:
     # Two steps of 0.1 ms each; a few cycles drafted less at the end of a text.
     assert drafting.floor_ms == pytest.approx(0.2, rel=0.05)
     assert roofs.drafting(view.blocks[1], view.blocks[1].rows[0]) is None
-    text = report_markdown(advise(load_measured(tmp_path / "r")))
+    text = why_markdown(advise(load_measured(tmp_path / "r")))
     assert "How near to the device's floor?" in text
     assert "| one step of the target | " in text
 
@@ -210,7 +210,7 @@ def test_a_run_without_a_probe_shows_no_floor(tmp_path: Path) -> None:
     assert roofs.rates is None
     assert roofs.target is None
     amend(tmp_path / "r", {"roofline": "none"})
-    text = report_markdown(advise(load_measured(tmp_path / "r")))
+    text = why_markdown(advise(load_measured(tmp_path / "r")))
     assert "floor" not in text
 
 

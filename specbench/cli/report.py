@@ -29,7 +29,10 @@ def report(
     ] = False,
     no_color: Annotated[bool, typer.Option("--no-color", help="No colour.")] = False,
 ) -> None:
-    """Tables, charts and verdict again from a result's files: terminal, report.md, plots/.
+    """Tables, charts and verdict again from a result's files: terminal, report.html, report.md.
+
+    report.html is one file for a browser, report.md fits one screen of a pull request, why.md has
+    its reasons in full, plots/ the charts.
 
     In the table, α is accepted / tested; τ tokens per cycle beside the formula's; ms/tok the
     decode time per emitted token; d/v/o % the shares of drafting, verifying and all else.

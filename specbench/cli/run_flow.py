@@ -138,6 +138,7 @@ def _report(folder: Path, flags: dict[str, Any], decode: Decode) -> None:
             quiet=flags["quiet"],
             no_color=flags["no_color"],
             stream=aside,
+            decode=decode,
         )
     if output in FORMATS:
         sys.stdout.write(summary_rows([folder], output))

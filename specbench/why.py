@@ -1,12 +1,13 @@
-"""Two sections of report.md: why the speedup is not higher, and whether the closed form holds."""
+"""Why the speedup is not higher, and whether the closed form holds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 
 from specbench import stats
 from specbench.advise import Advice
+from specbench.content import Chart, Fold, Grid, Piece, Text, grid
 from specbench.costs import costs_of, shortfall
 from specbench.diagnosis import Diagnosis
 from specbench.findings import DraftFinding, Finding
@@ -14,13 +15,13 @@ from specbench.gap_plot import PART_NAMES
 from specbench.intervals import Interval, closed_form_verdict
 from specbench.latency_parts import CycleCosts, SpeedupParts
 from specbench.limits import limits
-from specbench.markdown_text import escaped, fold, p_value, table
-from specbench.pictures import Picture, image
 from specbench.precision import Precision
 from specbench.view import Row
 from specbench.wording import (
     count,
     fixed,
+    one_line,
+    p_value,
     percent,
     percent_bounds,
     signed_interval,
@@ -54,31 +55,29 @@ def name_of(advice: Advice, finding: Finding, one: DraftFinding, row: Row) -> st
     """The draft, its γ and the setting, as a paragraph begins."""
     title = advice.view.title(finding.setting)
     head = f"{title[:1].upper()}{title[1:]}, " if title else ""
-    return f"**{head}{escaped(one.block.draft)[:120]} at γ {row.gamma}.**"
+    return f"{head}{one_line(one.block.draft)} at γ {row.gamma}."
 
 
-def why_not_faster(
-    advice: Advice, finding: Finding, one: DraftFinding, pictures: Sequence[Picture]
-) -> str:
+def why_not_faster(advice: Advice, finding: Finding, one: DraftFinding) -> list[Piece]:
     """The measured speedup against the closed form's, and what would help; empty without one."""
     if one.choice is None:
-        return ""
+        return []
     row, baseline = one.choice.row, one.block.baseline
     costs, parts = costs_of(row, baseline), shortfall(row, baseline)
     speed = with_interval(row.speedup, unit="×")
-    out = [f"{name_of(advice, finding, one, row)} Measured: {speed}. {limits(one)}"]
+    said = f"Measured: {speed}. {limits(one)}"
+    out: list[Piece] = [Text(said, lead=name_of(advice, finding, one, row))]
     if costs is not None and parts is not None:
-        way = "\n\n".join([_way(row, costs, parts), _cycle_cost(row, costs)])
+        way = (_way(row, costs, parts), Text(_cycle_cost(row, costs)))
         head = f"From the closed form's {fixed(parts.promised)}× to the measured speedup"
-        out.append(way if one is finding.best else fold(head, way))
-        out += [_fast_block(row, costs)] if parts.fast_block else []
+        out += way if one is finding.best else [Fold(head, way)]
+        out += [Text(_fast_block(row, costs))] if parts.fast_block else []
     if one is finding.best:
-        out += [image(pictures, name, finding.setting) for name in ("time_per_token",)]
-        out += [image(pictures, "alpha_cost_map", finding.setting)]
-    return "\n\n".join(part for part in out if part)
+        out += [Chart("time_per_token"), Chart("alpha_cost_map")]
+    return out
 
 
-def _way(row: Row, costs: CycleCosts, parts: SpeedupParts) -> str:
+def _way(row: Row, costs: CycleCosts, parts: SpeedupParts) -> Grid:
     """Factors whose product is the measured speedup."""
     tau, closed = fixed(row.tau.value), fixed(costs.promised_tau)
     c, v = fixed(row.number("cost_ratio"), 3), fixed(row.number("verify_ratio"))
@@ -103,8 +102,8 @@ def _way(row: Row, costs: CycleCosts, parts: SpeedupParts) -> str:
     if abs(math.log(speed / costs.speedup)) > 5e-4:
         aside = "only the prompts that are whole in both cells count"
         lines.append(("pairing", _factor(math.log(speed / costs.speedup)), aside))
-    lines.append(("**measured**", f"**{fixed(speed)}×**", f"95 % {_bounds(row.speedup)}"))
-    return table(["from the closed form", "factor", ""], ["---", "--:", "---"], lines)
+    lines.append(("measured", f"{fixed(speed)}×", f"95 % {_bounds(row.speedup)}"))
+    return grid(["from the closed form", "factor", ""], lines, [1], total=True)
 
 
 def _bounds(found: Interval) -> str:
@@ -137,27 +136,23 @@ def _fast_block(row: Row, costs: CycleCosts) -> str:
     )
 
 
-def closed_form(
-    advice: Advice, finding: Finding, one: DraftFinding, pictures: Sequence[Picture]
-) -> str:
+def closed_form(advice: Advice, finding: Finding, one: DraftFinding) -> list[Piece]:
     """Whether τ is what one α says, and if not, why; empty for a draft without numbers."""
     found = one.diagnosis
     if found is None:
-        return ""
+        return []
     first = one is finding.shown
-    head = name_of(advice, finding, one, found.row)
-    out = [f"{head} {_answer(found)}"]
+    out: list[Piece] = [Text(_answer(found), lead=name_of(advice, finding, one, found.row))]
     if found.row.alpha.value is not None and found.row.gamma > 1:
         gap = _gap(found)
-        table_of_gap = found.gap is not None and not first
-        out.append(fold("Parts of the gap", gap) if table_of_gap else gap)
+        folded = isinstance(gap, Grid) and not first
+        out.append(Fold("Parts of the gap", (gap,)) if folded else gap)
     if first:
-        names = ("tau_vs_gamma", "hazards", "gap_waterfall")
-        out += [image(pictures, name, finding.setting) for name in names]
-    if found.row.alpha.value is not None:
-        out += [fold("Tests of independence", _tests(found))] if found.row.gamma > 1 else []
-    out.append(fold("How sure, and how many prompts would halve the intervals", _sure(found)))
-    return "\n\n".join(part for part in out if part)
+        out += [Chart("tau_vs_gamma"), Chart("hazards"), Chart("gap_waterfall")]
+    if found.row.alpha.value is not None and found.row.gamma > 1:
+        out.append(Fold("Tests of independence", _tests(found)))
+    out.append(Fold("How sure, and how many prompts would halve the intervals", _sure(found)))
+    return out
 
 
 def _answer(found: Diagnosis) -> str:
@@ -180,10 +175,10 @@ def _answer(found: Diagnosis) -> str:
     )
 
 
-def _gap(found: Diagnosis) -> str:
+def _gap(found: Diagnosis) -> Text | Grid:
     gap = found.gap
     if gap is None:
-        return f"{found.no_gap} From accept bits alone: {found.cause}."
+        return Text(f"{found.no_gap} From accept bits alone: {found.cause}.")
     over = "over all tokens of the texts"
     lines = [
         (
@@ -191,12 +186,12 @@ def _gap(found: Diagnosis) -> str:
             with_interval(gap.closed_form),
         ),
         *((PART_NAMES[name], signed_interval(part)) for name, part in gap.parts.items()),
-        ("**measured, delivered**", with_interval(gap.measured)),
+        ("measured, delivered", with_interval(gap.measured)),
     ]
-    return table(["parts of the gap", "tokens per cycle [95 %]"], ["---", "--:"], lines)
+    return grid(["parts of the gap", "tokens per cycle [95 %]"], lines, [1], total=True)
 
 
-def _tests(found: Diagnosis) -> str:
+def _tests(found: Diagnosis) -> tuple[Text | Grid, ...]:
     lines = [
         (
             _TESTS[test.name],
@@ -208,12 +203,12 @@ def _tests(found: Diagnosis) -> str:
         if test.p_value is not None
     ]
     if not lines:
-        return "No test could be made with these prompts."
+        return (Text("No test could be made with these prompts."),)
     header = ["each draft kept independently at one α?", "p", "Holm", "size of the departure"]
     share = found.tests.gap
     off = "" if share.value is None else f"{percent(share.value)} % {percent_bounds(share)}"
     told = f"All of it together moves τ by {off}. With enough cycles any departure is found."
-    return "\n\n".join([table(header, ["---", "--:", "--:", "---"], lines), told])
+    return grid(header, lines, [1, 2]), Text(told)
 
 
 def _effect(found: Diagnosis, name: str) -> str:
@@ -237,7 +232,7 @@ def _range(found: Diagnosis) -> str:
     return " to ".join(parts)
 
 
-def _sure(found: Diagnosis) -> str:
+def _sure(found: Diagnosis) -> tuple[Text | Grid, ...]:
     lines = [
         (
             _ESTIMATES.get(one.name, one.name),
@@ -249,13 +244,13 @@ def _sure(found: Diagnosis) -> str:
         if one.found.value is not None
     ]
     if not lines:
-        return "Nothing was estimated."
+        return (Text("Nothing was estimated."),)
     header = ["", "[95 %]", "design effect", "prompts to halve it"]
     told = (
         f"From {count(found.row.prompts, 'prompt')}. Design effect: variance over prompts against "
         "that of cycles taken as independent; below 1 pairing or dependence takes more away."
     )
-    return "\n\n".join([table(header, ["---", "--:", "--:", "--:"], lines), told])
+    return grid(header, lines, [1, 2, 3]), Text(told)
 
 
 _ESTIMATES = {"gap": "gap, τ less closed form", "L": "L, ms per token", "ln speedup": "ln speedup"}
@@ -277,14 +272,8 @@ def _scaled(found: Interval, scale: Callable[[float], float]) -> Interval:
     return Interval(value, low, high)
 
 
-def sections(advice: Advice, pictures: Sequence[Picture]) -> Iterator[tuple[str, str, str]]:
-    """Heading, draft and text of each part, in the order in which they are read."""
-    for heading, part in (
-        ("Why not faster?", why_not_faster),
-        ("Does the closed form hold?", closed_form),
-    ):
-        for finding in advice.findings:
-            for one in finding.drafts:
-                text = part(advice, finding, one, pictures)
-                if text:
-                    yield heading, escaped(one.block.draft)[:60], text
+SECTIONS: dict[str, Callable[[Advice, Finding, DraftFinding], list[Piece]]] = {
+    "Why not faster?": why_not_faster,
+    "Does the closed form hold?": closed_form,
+}
+"""What the pieces of each heading are made by, in the order in which they are read."""

@@ -1,47 +1,40 @@
-"""Two sections of report.md: time beside the device's floor, and time against context."""
+"""Time beside the device's floor, and time against context, as pieces of a report."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from specbench.advise import Advice
+from specbench.content import Piece, Text, grid
 from specbench.context_table import CONTEXT_HEADS, by_context, context_cells
 from specbench.findings import DraftFinding, Finding
-from specbench.markdown_text import escaped, table
-from specbench.markdown_why import name_of
 from specbench.roofline_view import AtFloor, Rooflines
 from specbench.view import Row
-from specbench.wording import fixed
+from specbench.why import name_of
+from specbench.wording import fixed, one_line
 
 FLOOR = "How near to the device's floor?"
 CONTEXT = "Against context"
 
 
-def speed_sections(advice: Advice) -> Iterator[tuple[str, str, str]]:
-    """Heading, draft and text of each part, as `markdown_why.sections` gives them."""
+def contexts(advice: Advice) -> Iterator[tuple[str, list[Piece]]]:
+    """Draft and pieces, where a run has several contexts; over all its settings."""
     roofs = Rooflines(advice.view)
     for title, block_rows in by_context(advice):
-        draft = escaped(block_rows[0][0].draft)[:120]
-        head = f"**{draft}{f', {escaped(title)}' if title else ''}.** "
+        draft = one_line(block_rows[0][0].draft)
         lines = context_cells(roofs, block_rows)
-        body = table(list(CONTEXT_HEADS), ["--:"] * len(CONTEXT_HEADS), lines)
-        said = f"{head}Times in ms per cycle, at the chosen γ; KV of both models, when full."
-        yield CONTEXT, draft[:60], f"{said}\n\n{body}"
-    if roofs.rates is None:
-        return
-    for finding in advice.findings:
-        for one in finding.drafts:
-            text = _floor(advice, roofs, finding, one)
-            if text:
-                yield FLOOR, escaped(one.block.draft)[:60], text
+        said = "Times in ms per cycle, at the chosen γ; KV of both models, when full."
+        lead = f"{draft}{f', {title}' if title else ''}."
+        body = grid(list(CONTEXT_HEADS), lines, range(len(CONTEXT_HEADS)))
+        yield draft, [Text(said, lead=lead), body]
 
 
-def _floor(advice: Advice, roofs: Rooflines, finding: Finding, one: DraftFinding) -> str:
+def floors(advice: Advice, finding: Finding, one: DraftFinding) -> list[Piece]:
     """The times of the chosen γ beside what bytes and FLOPs would take."""
-    block = one.block
+    roofs, block = Rooflines(advice.view), one.block
     row = one.choice.row if one.choice else next(iter(block.measured), None)
-    if row is None:
-        return ""
+    if row is None or roofs.rates is None:
+        return []
     lines = []
     if block.baseline and (step := roofs.verify(block.baseline)):
         lines.append(_line("one step of the target", step))
@@ -50,10 +43,10 @@ def _floor(advice: Advice, roofs: Rooflines, finding: Finding, one: DraftFinding
     if found := roofs.verify(row):
         lines.append(_line("verifying", found))
     if not lines:
-        return ""
+        return []
     names = ["per cycle", "ms", "floor, ms", "reached", "bound by"]
-    body = table(names, ["---", "--:", "--:", "--:", "---"], lines)
-    return f"{name_of(advice, finding, one, row)} {_probe(roofs, row)}\n\n{body}"
+    said = Text(_probe(roofs, row), lead=name_of(advice, finding, one, row))
+    return [said, grid(names, lines, [1, 2, 3])]
 
 
 def _line(name: str, found: AtFloor) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ def made(
 
 
 def rendered(folder: Path) -> tuple[str, str, Advice]:
-    """What the terminal and the Markdown say; neither they, the page nor a picture hold nonsense."""
+    """What terminal and Markdown say; neither they, the page nor a picture hold nonsense."""
     write_summary(folder)
     out = io.StringIO()
     advice = report(folder, stream=out, notes=io.StringIO(), width=120)

@@ -28,6 +28,8 @@ MODES: dict[str, Mode] = {
             "linear layers joined, weights in the layout that is fastest here",
             "a CPU",
         ),
+        Mode("compile", "torch.compile at fixed shapes, one compilation per width", "a compiler"),
+        Mode("graph", "one CUDA graph per query length over a slab of fixed size", "CUDA"),
     )
 }
 

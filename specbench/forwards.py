@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specbench.errors import PairRefused
+from specbench.errors import PairRefused, UsageError
 from specbench.lm import CausalLM
 from specbench.packed import Known, pack
 from specbench.products import ROWS, Choice
 from specbench.sampling import total_variation
+from specbench.static import Compiled, CudaGraphs, Eager, Pool, Runner
 
 PAST = 24
 """Tokens before the passes that are compared."""
@@ -36,9 +37,13 @@ class Applied:
     choices: tuple[Choice, ...] = ()
     variation: float = 0.0
     """Largest total variation at temperature 1 against `eager`."""
+    pool: Pool | None = None
+    """The sessions of fixed shapes, in modes that have them."""
 
     def told(self) -> dict[str, object]:
-        """As `run.json` holds it: layouts by shape, and how much faster than `plain` each was."""
+        """As `run.json` holds it: seconds of preparation, or the layouts by shape."""
+        if self.pool is not None:
+            return {"mode": self.mode, "preparation_s": round(self.pool.runner.seconds, 3)}
         return {
             "mode": self.mode,
             "total_variation": self.variation,
@@ -57,12 +62,17 @@ class Applied:
 def apply_mode(lm: CausalLM, mode: str, known: Known | None = None) -> Applied:
     """Change the model in place; refuses where its law would not stay the same.
 
+    Sessions of fixed shapes are proven by the self-test of the pair, at the shapes of the run.
+
     Errors
     ------
         `UsageError` where the mode does not fit the model, `PairRefused` where the proof fails.
     """
     if mode == "eager":
         return Applied(mode)
+    if mode != "packed":
+        pool = lm.make_session = Pool(_runner(mode, lm))
+        return Applied(mode, pool=pool)
     before = _logits(lm)
     choices = tuple(pack(lm.model, known))
     try:
@@ -70,6 +80,18 @@ def apply_mode(lm: CausalLM, mode: str, known: Known | None = None) -> Applied:
     except (RuntimeError, TypeError, AttributeError) as err:
         raise _refusal(lm, mode, str(err)) from err
     return Applied(mode, choices, _proven(lm, mode, before, after))
+
+
+def _runner(mode: str, lm: CausalLM) -> Runner:
+    """How steps of fixed shapes are carried out on the model's device."""
+    cuda = lm.device.type == "cuda"
+    if mode == "graph" and not cuda:
+        raise UsageError(
+            f"--forward graph: CUDA graphs need a CUDA device, not {lm.device.type}",
+            hint="--forward eager, packed or compile",
+        )
+    inner: Runner = Compiled() if mode == "compile" else Eager()
+    return CudaGraphs(inner=inner) if cuda else inner
 
 
 def _logits(lm: CausalLM) -> dict[int, Tensor]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -42,10 +42,15 @@ class CausalLM:
         self.weight_bytes, self.matmul_weights = weights_read(model)
         self._cache_name = _cache_argument(model)
         self._windows = windows_of(self.config, label)
+        self.make_session: MakeSession = _fresh
+        """How sessions come about; a forward mode may keep them."""
 
-    def session(self, rows: int, capacity: int) -> Session:
-        """A fresh KV state for `rows` rows of `capacity` slots."""
-        return Session(self, rows, capacity)
+    def session(self, rows: int, capacity: int, owner: str = "target") -> Session:
+        """A KV state for `rows` rows of `capacity` slots, for one user of the model at a time.
+
+        Sessions of one owner may share their slots: the older one is then of no use any more.
+        """
+        return self.make_session(self, rows, capacity, owner)
 
     def forward(self, ids: Tensor, positions: Tensor, mask: Any, cache: Any, keep: int) -> Tensor:
         """Float32 (or float64) logits (B, keep, V) of the last `keep` tokens fed."""
@@ -155,14 +160,29 @@ class Session:
         Short rows feed what stands behind their text as well: those slots are written anew before
         any query may see them.
         """
-        for start in range(0, length, PREFILL_CHUNK):
-            width = min(PREFILL_CHUNK, length - start)
+        for start, width in self.chunks(length):
             self.feed(tokens, start, width, start + width, keep=1)
+
+    @staticmethod
+    def chunks(length: int) -> Iterator[tuple[int, int]]:
+        """First position and width of each chunk of a prefill."""
+        for start in range(0, length, PREFILL_CHUNK):
+            yield start, min(PREFILL_CHUNK, length - start)
+
+    def prepare(self, widths: Sequence[int]) -> None:
+        """Make ready for forwards of so many tokens whose last logits are read."""
 
     def keep_rows(self, index: Tensor) -> None:
         """Keep only the rows of `index`."""
         self.cache.keep_rows(index)
         self.rows = int(index.shape[0])
+
+
+MakeSession = Callable[[CausalLM, int, int, str], Session]
+
+
+def _fresh(lm: CausalLM, rows: int, capacity: int, _owner: str) -> Session:
+    return Session(lm, rows, capacity)
 
 
 class Reader:
@@ -192,7 +212,7 @@ class Reader:
         """A session that holds the first `length` tokens and has room for the rest."""
         prefix = tokens[0, :length].tolist()
         if self._session is None or self._session.capacity < end:
-            self._session = self.lm.session(1, -(-end // ROOM) * ROOM)
+            self._session = Session(self.lm, 1, -(-end // ROOM) * ROOM)
             self._session.limit_ids = self._limit_ids
             self._prefix = []
         if self._prefix != prefix:

@@ -176,6 +176,7 @@ class _Work:
     def draft(self, spec: DraftSpec) -> None:
         """Score a draft along the texts, and time its cycles."""
         self.engine.open_draft(draft_ref(spec))
+        self.engine.reserve(self.ready.prompts, self.gammas)
         draft = self.engine.draft
         assert draft is not None
         if draft.law != "context":

@@ -188,6 +188,7 @@ class Sweep:
         """Self-test at this batch size and warm up every shape; False if the block cannot run."""
         recipe = self.ready.recipe
         batch = self._prompts(block)[: block.batch_size]
+        self.engine.reserve(self._prompts(block), block.gammas)
         try:
             if block.batch_size > 1:
                 self.engine.self_test(short(batch), block.batch_size, max(block.gammas[-1], 1))

@@ -45,8 +45,8 @@ FLOORS: list[tuple[list[str], set[str]]] = [
     (
         words(
             """
-            timing sampling attention kvcache loading lm products packed forwards state environment
-            device_rates shapes
+            timing sampling attention kvcache loading lm products packed static forwards state
+            environment device_rates shapes
             """
         ),
         {"numpy", "torch", "transformers", "psutil"},

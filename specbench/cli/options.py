@@ -121,7 +121,8 @@ Threads = Annotated[
 Forward = Annotated[
     str | None,
     typer.Option(
-        help="Forward mode: eager, or packed (specbench ls forwards).", rich_help_panel=HOW
+        help="Forward mode: eager, packed, compile or graph (specbench ls forwards).",
+        rich_help_panel=HOW,
     ),
 ]
 Engine = Annotated[str | None, typer.Option(help="Engine: torch.", rich_help_panel=HOW)]

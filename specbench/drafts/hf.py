@@ -66,9 +66,11 @@ class HfDraft:
         """Feed the prompt without its last token."""
         self._sampling = sampling
         self._highest = []
-        session = self.lm.session(state.rows, capacity)
+        session = self.lm.session(state.rows, capacity, "draft")
         session.limit_ids = self.vocab_size < self._target_vocab
         session.prefill(state.tokens, state.longest - 1)
+        # After a full accept two tokens are fed at once.
+        session.prepare((1, 2))
         self._session = session
         self._known = [n - 1 for n in state.lengths]
 

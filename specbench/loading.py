@@ -118,6 +118,20 @@ def load_model(
     return model.to(device).eval()
 
 
+def eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """EOS ids: of the generation config, else of the config, else of the tokenizer.
+
+    Nothing else is taken from a generation config: no temperature, no top-k, no penalty.
+    """
+    for holder in (getattr(model, "generation_config", None), model.config, tokenizer):
+        found = getattr(holder, "eos_token_id", None)
+        if found is not None:
+            return frozenset(
+                int(i) for i in (found if isinstance(found, list | tuple) else [found])
+            )
+    return frozenset()
+
+
 def load_config(source: Source, *, trust_remote_code: bool = False) -> Any:
     """The model's config alone."""
     with _explained(source, "config"):

@@ -29,7 +29,7 @@ from models import (
 from specbench import loading
 from specbench.engines.loop import RowResult
 from specbench.engines.rows import Limits, Row
-from specbench.engines.torch_engine import eos_ids
+from specbench.loading import eos_ids
 from specbench.lm import CausalLM
 from specbench.records import Sampling
 

@@ -67,7 +67,7 @@ class TorchEngine:
         )
         self.target = self._prepared(CausalLM(model, self.settings.target_label))
         if not self.settings.ignore_eos:
-            self._eos = eos_ids(model, self.tokenizer)
+            self._eos = loading.eos_ids(model, self.tokenizer)
 
     def _prepared(self, lm: CausalLM) -> CausalLM:
         """A model just loaded, in the forward mode of the run."""
@@ -286,17 +286,3 @@ class TorchEngine:
         self.draft = self._opened = None
         del self.target
         self._free_cache()
-
-
-def eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    """EOS ids: of the generation config, else of the config, else of the tokenizer.
-
-    Nothing else is taken from a generation config: no temperature, no top-k, no penalty.
-    """
-    for holder in (getattr(model, "generation_config", None), model.config, tokenizer):
-        found = getattr(holder, "eos_token_id", None)
-        if found is not None:
-            return frozenset(
-                int(i) for i in (found if isinstance(found, list | tuple) else [found])
-            )
-    return frozenset()

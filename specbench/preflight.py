@@ -86,8 +86,14 @@ def make_engine(recipe: Recipe) -> TorchEngine:
     return TorchEngine(settings_of(recipe))
 
 
-def get_ready(recipe: Recipe, *, keep_going: bool = False, say: Say = lambda _: None) -> Ready:
-    """Open everything once and refuse what cannot be measured."""
+def get_ready(
+    recipe: Recipe,
+    *,
+    keep_going: bool = False,
+    say: Say = lambda _: None,
+    fill_batches: bool = True,
+) -> Ready:
+    """Open everything once and refuse what cannot be measured, also a batch of too few prompts."""
     engine = make_engine(recipe)
     if not keep_going:
         _find_drafts(recipe)
@@ -116,7 +122,8 @@ def get_ready(recipe: Recipe, *, keep_going: bool = False, say: Say = lambda _: 
         raise UsageError("no draft is left to measure", hint="specbench validate a pair first")
     _tell_threads(engine, recipe, say)
     prompts = with_turns(engine, found.raw, found.first, say) if found.raw else found.first
-    _check_batches(recipe, len(prompts), say)
+    if fill_batches:
+        _check_batches(recipe, len(prompts), say)
     blocks = tuple(b for b in expand(recipe) if b.draft.label in drafts)
     parts = (drafts, refused, configs, found.by_length, shapes)
     return Ready(recipe, engine, prompts, blocks, *parts)

@@ -106,6 +106,7 @@ class RankWriter:
         manifest: dict[str, object],
         prompts: Sequence[Prompt],
         prompt_hash: str,
+        kind: str = KIND,
     ) -> None:
         self.folder = folder
         with writing(folder, UsageError, "another --output-dir"):
@@ -121,7 +122,7 @@ class RankWriter:
             files.append(folder / "steps.csv", files.csv_line(STEPS))
             self.manifest = {
                 "run_id": folder.name,
-                "kind": KIND,
+                "kind": kind,
                 **stored(manifest),
                 "schema_version": schema.SCHEMA_VERSION,
                 "prompts": {"hash": prompt_hash, "count": len(prompts)},
@@ -158,9 +159,9 @@ def write_table(folder: Path, table: Sequence[Sequence[object]]) -> None:
         files.replace(folder / "rank.csv", "".join(lines))
 
 
-def is_rank(folder: Path) -> bool:
+def is_rank(folder: Path, kind: str = KIND) -> bool:
     """Whether a folder holds a prediction, as far as its `run.json` can be read."""
-    return (folder / "run.json").is_file() and read_manifest(folder).get("kind") == KIND
+    return (folder / "run.json").is_file() and read_manifest(folder).get("kind") == kind
 
 
 def read_steps(folder: Path) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from specbench import files
 from specbench.advise import Advice, advise
 from specbench.errors import UsageError
 from specbench.import_report import report_imported
+from specbench.map_files import is_map
 from specbench.markdown import report_markdown, why_markdown
 from specbench.page_samples import Decode, write_pieces
 from specbench.plot_style import style_named
@@ -37,6 +38,8 @@ def report_all(
     no_color: bool = False,
 ) -> None:
     """Report each folder to stdout; as rows (`csv`, `json`, `md`) all of them together."""
+    if maps := [folder for folder in folders if is_map(folder)]:
+        raise UsageError(f"{maps[0]} holds a map", hint=f"specbench map --from {maps[0]}")
     predicted = [folder for folder in folders if is_rank(folder)]
     imported = [folder for folder in folders if is_imported(folder)]
     if imported and chart_only:

@@ -343,7 +343,6 @@ def test_temperature_0_is_greedy(at: Path, tmp_path: Path) -> None:
     [
         ("--engine", "vllm", "engine"),
         ("--forward", "graph", "forward"),
-        ("--context-length", "64", "--context-length"),
         ("--device", "tpu", "--device tpu"),
     ],
 )

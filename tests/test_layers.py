@@ -27,7 +27,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
             records kinds cycle_law inverse_law run_law speed_law theory trace gamma intervals sums
             stats scored_text replay iid_counts iid faults law_tests law_stats text_tests verified
             decompose latency_parts policies predict ranking changes gates
-            forward_modes roofline latency_model
+            forward_modes roofline latency_model speed_map
             """
         ),
         {"numpy"},
@@ -38,6 +38,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
             recipe_values recipe_faults recipe_check recipe_specs recipe recipe_load prompt_files
             prompt_rows prompt_hub prompts long_prompts files lock schema checked rows results cells
             matched score_files scored_cells recovery summary journal rank_files rank_read
+            map_files
             """
         ),
         {"numpy", "pydantic", "pydantic_core", "yaml"},
@@ -73,6 +74,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
             """
             interrupt preflight manifest destination progress score scoring sweep ab rank_texts rank
             verify_exact verify_sequence verify_text verify_greedy verify doctor pair_check
+            time_map
             """
         ),
         {"numpy", "torch", "transformers", "psutil", "rich"},

@@ -12,6 +12,7 @@ from specbench.cli.compare import compare
 from specbench.cli.doctor import doctor
 from specbench.cli.importing import import_
 from specbench.cli.ls import ls
+from specbench.cli.map import speed_map
 from specbench.cli.pipe import quiet_end
 from specbench.cli.rank import rank
 from specbench.cli.report import report
@@ -62,6 +63,7 @@ for _command in (
     doctor,
 ):
     app.command()(_command)
+app.command("map")(quiet_end(speed_map))
 
 
 app.command("import")(quiet_end(import_))

@@ -190,6 +190,29 @@ Texts = Annotated[
         rich_help_panel=WHAT,
     ),
 ]
+MapAlpha = Annotated[
+    str | None,
+    typer.Option(
+        "--alpha",
+        help="τ by the closed form at this α, instead of counted.",
+        rich_help_panel=WHAT,
+    ),
+]
+Steps = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        metavar="DIR",
+        help="Take the timed cycles of this result of map or rank; no model is loaded.",
+        rich_help_panel=WHAT,
+    ),
+]
+Extrapolate = Annotated[
+    bool,
+    typer.Option(
+        "--extrapolate", help="Draw what lies beyond the timed points, too.", rich_help_panel=SHOW
+    ),
+]
 Samples = Annotated[
     int,
     typer.Option(

@@ -44,7 +44,9 @@ def refuse_lengths(recipe: Recipe) -> None:
         )
 
 
-def opened(recipe: Recipe, flags: dict[str, Any]) -> tuple[Ready, Progress]:
+def opened(
+    recipe: Recipe, flags: dict[str, Any], *, fill_batches: bool = True
+) -> tuple[Ready, Progress]:
     """Models, pairs and prompts that can be measured, and what shows how it goes on."""
     from specbench.preflight import get_ready
     from specbench.progress import Progress
@@ -52,7 +54,9 @@ def opened(recipe: Recipe, flags: dict[str, Any]) -> tuple[Ready, Progress]:
     progress = Progress(quiet=flags["quiet"], no_color=flags["no_color"])
     for note in recipe.notes:
         progress.say(f"note: {note}")
-    ready = get_ready(recipe, keep_going=flags["keep_going"], say=progress.say)
+    ready = get_ready(
+        recipe, keep_going=flags["keep_going"], say=progress.say, fill_batches=fill_batches
+    )
     progress.opening(ready)
     return ready, progress
 

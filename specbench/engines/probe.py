@@ -8,10 +8,12 @@ enough, where a run would decode the whole text at each γ.
 from __future__ import annotations
 
 import random
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
-from specbench.engines.loop import Job, decode
+from specbench.engines.loop import Job, RowResult, decode
 from specbench.engines.rows import Limits
 from specbench.engines.torch_engine import TorchEngine
 from specbench.records import Sampling
@@ -30,6 +32,8 @@ class StepTime:
     draft_s: float
     verify_s: float
     other_s: float
+    context: float = 0.0
+    """Tokens of text before it, the mean over rows."""
 
 
 def schedule_of(gammas: Sequence[int], key: str) -> tuple[int, ...]:
@@ -85,8 +89,20 @@ def _timed(job: Job, engine: TorchEngine) -> list[StepTime]:
     assert job.schedule is not None
     rows = decode(job, engine.target, engine.draft)
     skipped = {0, 1 + BEFORE}
+    before = [_lengths(len(p), row) for p, row in zip(job.prompts, rows, strict=True)]
     return [
-        StepTime(wanted, cycle.draft_s, cycle.verify_s, cycle.other_s)
+        StepTime(
+            wanted,
+            cycle.draft_s,
+            cycle.verify_s,
+            cycle.other_s,
+            statistics.fmean(lengths[place] for lengths in before),
+        )
         for place, (wanted, cycle) in enumerate(zip(job.schedule, rows[0].cycles, strict=False))
         if place not in skipped and cycle.gamma == wanted
     ]
+
+
+def _lengths(prompt: int, row: RowResult) -> list[int]:
+    """Tokens of a row before each of its cycles."""
+    return list(accumulate((len(cycle.emitted_ids) for cycle in row.cycles), initial=prompt))

@@ -1,0 +1,84 @@
+"""From the flags of `map` to a map and its report."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from specbench.cli.run_flow import check_folder, opened, recipe_of
+from specbench.errors import UsageError
+from specbench.recipe import Recipe, laws, merge_flags
+
+BATCHES = "1,2,4,8,16"
+"""Where neither flags nor a recipe say otherwise."""
+
+
+def map_flow(flags: dict[str, Any]) -> int:
+    """Time and fit, or read, and report; the exit code."""
+    recipe = recipe_of(flags)
+    alpha = _alpha(flags["alpha"])
+    folder = flags["steps"]
+    if folder is None:
+        recipe = _with_batches(recipe)
+        check_folder(flags["output_dir"], resumable=False)
+        folder, failed = _timed(recipe, flags, count_kept=alpha is None)
+    else:
+        failed = False
+    _report(folder, recipe, flags, alpha)
+    return 1 if failed else 0
+
+
+def _alpha(given: str | None) -> float | None:
+    if given is None:
+        return None
+    try:
+        value = float(given)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise UsageError(f"--alpha {given}: not a number from 0 to 1", hint="--alpha 0.8")
+    return value
+
+
+def _with_batches(recipe: Recipe) -> Recipe:
+    if not any(recipe.gamma):
+        raise UsageError("--gamma 0: there is no γ to map", hint="--gamma 1-8")
+    given = "batch_size" in recipe.measure.model_fields_set
+    return recipe if given else merge_flags(recipe, {"batch_size": BATCHES})
+
+
+def _timed(recipe: Recipe, flags: dict[str, Any], *, count_kept: bool) -> tuple[Path, bool]:
+    from specbench.sweep import fresh_folder
+    from specbench.time_map import run_map
+
+    ready, progress = opened(recipe, flags, fill_batches=False)
+    chosen, *others = laws(recipe.sampling)
+    if others:
+        heat = f"{chosen.temperature:g}"
+        progress.say(f"note: at temperature {heat} alone; --temperature sets another")
+    folder = flags["output_dir"] or fresh_folder(ready, Path("results"))
+    run_map(ready, folder, tuple(sys.argv[1:]), count_kept, progress.say)
+    return folder, bool(ready.refused)
+
+
+def _report(folder: Path, recipe: Recipe, flags: dict[str, Any], alpha: float | None) -> None:
+    from specbench.batch_map import build_map
+    from specbench.map_report import FORMATS, map_rows, report_map
+
+    given = flags["steps"] is not None
+    found = build_map(
+        folder,
+        batches=recipe.measure.batch_size if not given or flags["batch_size"] else (),
+        contexts=recipe.measure.context_length or (),
+        gammas=recipe.gamma if (flags["gamma"] if given else alpha is not None) else (),
+        alpha=alpha,
+        extrapolate=flags["extrapolate"],
+    )
+    output = flags["output_format"].value
+    with nullcontext(None) if output not in FORMATS else StringIO() as aside:
+        report_map(found, quiet=flags["quiet"], no_color=flags["no_color"], stream=aside)
+    if output in FORMATS:
+        sys.stdout.write(map_rows(found, output))

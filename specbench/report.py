@@ -38,8 +38,7 @@ def report_all(
     no_color: bool = False,
 ) -> None:
     """Report each folder to stdout; as rows (`csv`, `json`, `md`) all of them together."""
-    if maps := [folder for folder in folders if is_map(folder)]:
-        raise UsageError(f"{maps[0]} holds a map", hint=f"specbench map --from {maps[0]}")
+    _refuse_maps(folders)
     predicted = [folder for folder in folders if is_rank(folder)]
     imported = [folder for folder in folders if is_imported(folder)]
     if imported and chart_only:
@@ -78,6 +77,11 @@ def report_all(
             paper=paper,
             no_color=no_color,
         )
+
+
+def _refuse_maps(folders: Sequence[Path]) -> None:
+    if maps := [folder for folder in folders if is_map(folder)]:
+        raise UsageError(f"{maps[0]} holds a map", hint=f"specbench map --from {maps[0]}")
 
 
 def report(

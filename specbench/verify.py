@@ -10,16 +10,18 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from specbench.engines.failures import is_out_of_memory
 from specbench.engines.torch_engine import TorchEngine
-from specbench.errors import UsageError
+from specbench.errors import PairRefused, UsageError
 from specbench.law_tests import LawTest, Measured, confirmed, judged
 from specbench.preflight import Ready, draft_ref
 from specbench.recipe import laws
 from specbench.recipe_specs import DraftSpec
-from specbench.records import Cell, Generation, Sampling
+from specbench.records import Cell, Generation, Prompt, Sampling
 from specbench.verified import FirstDifference, GreedyFound, Verified
 from specbench.verify_exact import exact_tests
 from specbench.verify_greedy import Difference, GreedyCheck, rechecked
+from specbench.verify_passes import together
 from specbench.verify_sequence import LAWS, Pair, name_of, sequence_test
 from specbench.verify_text import TextCheck
 
@@ -84,6 +86,8 @@ class _Work:
     """Checks that could not be made, with the reason."""
     greedy: list[GreedyFound] = field(default_factory=list)
     writings: list[_Writing] = field(default_factory=list)
+    batches: dict[int, bool] = field(default_factory=dict)
+    """Whether the target can be fed so many texts together."""
 
     @property
     def engine(self) -> TorchEngine:
@@ -163,12 +167,48 @@ class _Work:
         """The texts of every γ and batch."""
         check = GreedyCheck(self.engine.target)
         for cell in self._cells(spec.label, Sampling(0.0)):
-            for one in self._written(cell, 0):
-                prompt = (one.prompt_id, one.prompt_token_ids)
-                check.add(*prompt, one.token_ids, gamma=cell.gamma, rows=cell.batch_size)
+            self._checked(check, cell, list(self._written(cell, 0)))
         if not check.gaps:
             self._miss(spec.label, "no greedy text")
         return check
+
+    def _checked(self, check: GreedyCheck, cell: Cell, texts: list[Generation]) -> None:
+        """Pass the target along texts, as many at once as it can be batched and memory holds."""
+        rows = cell.batch_size
+        size = self._together(cell)
+        while texts:
+            try:
+                check.add(texts[:size], gamma=cell.gamma, rows=rows)
+            except (RuntimeError, MemoryError) as err:
+                if not is_out_of_memory(err):
+                    raise
+                if size == rows:
+                    self._miss(cell.draft, f"passes along texts: out of memory at batch {rows}")
+                    return
+                size = max(rows, size // 2 // rows * rows)
+                continue
+            texts = texts[size:]
+
+    def _together(self, cell: Cell) -> int:
+        """Texts that the target passes along together: those of a batch where it takes no more."""
+        rows = cell.batch_size
+        size = together(self.engine.target.vocab_size, cell.gamma + 1, rows)
+        prompts = self.ready.prompts[:size]
+        if size == rows or len(prompts) <= rows:
+            return rows
+        if size not in self.batches:
+            self.batches[size] = self._batched(prompts, cell.gamma)
+        return size if self.batches[size] else rows
+
+    def _batched(self, prompts: Sequence[Prompt], gamma: int) -> bool:
+        """Whether the target is right in a batch of these prompts."""
+        try:
+            with self.engine.alone():
+                self.engine.self_test(prompts, len(prompts), gamma)
+        except PairRefused as err:
+            self.say(f"note: texts are passed along one batch at a time ({err.what})")
+            return False
+        return True
 
     def _greedy_found(self, check: GreedyCheck, where: str) -> GreedyFound:
         """What is told of greedy texts; the first difference is looked at again, finer."""

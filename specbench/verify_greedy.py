@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
 
 from specbench import loading
 from specbench.engines.failures import is_out_of_memory
@@ -21,17 +20,9 @@ from specbench.engines.selftest import HALF_TV_LIMIT, LIMITS
 from specbench.engines.torch_engine import TorchEngine
 from specbench.law_tests import POWER, Measured
 from specbench.lm import CausalLM
+from specbench.records import Generation
 from specbench.sampling import first_max, total_variation
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One position of a text by one-token passes, and beside it by a block."""
-
-    index: int
-    single: Tensor
-    """Logits (V,)."""
-    block: Tensor
+from specbench.verify_passes import Step, steps
 
 
 @dataclass(slots=True)
@@ -57,6 +48,14 @@ class Rounding:
         centred = off - (p * off).sum()
         self.squares += float((p * centred**2).sum())
         self.size += 1
+
+    def merge(self, other: Rounding) -> None:
+        """Take in what was measured along other texts."""
+        self.largest = max(self.largest, other.largest)
+        self.tv = max(self.tv, other.tv)
+        self.high = max(self.high, other.high)
+        self.squares += other.squares
+        self.size += other.size
 
     @property
     def delta(self) -> float:
@@ -117,30 +116,31 @@ class GreedyCheck:
     """By how much the second is below the top."""
     differences: list[Difference] = field(default_factory=list)
 
-    def add(
-        self,
-        prompt_id: str,
-        prompt: Sequence[int],
-        text: Sequence[int],
-        *,
-        gamma: int,
-        rows: int = 1,
-    ) -> None:
-        """Check a text that was written at a γ, in a batch of so many rows."""
-        same = True
-        for step in steps(self.target, prompt, text, gamma + 1, rows):
-            self.rounding.add(step)
-            top, second = step.single.topk(2).values.tolist()
-            own = float(step.single[text[step.index]])
-            self.gaps.append(top - own)
-            self.seconds.append(top - second)
-            best = int(first_max(step.single)[1])
-            if same and best != text[step.index]:
-                same = False
-                context = (*prompt, *text[: step.index])
-                ids = (text[step.index], best)
-                found = Difference(prompt_id, step.index, ids, (own, top), context)
-                self.differences.append(found)
+    def add(self, texts: Sequence[Generation], *, gamma: int, rows: int = 1) -> None:
+        """Check texts that were written at a γ, in batches of so many rows; all of them or none."""
+        pairs = [(one.prompt_token_ids, one.token_ids) for one in texts]
+        part = GreedyCheck(self.target)
+        found: dict[int, Difference] = {}
+        for step in steps(self.target, pairs, gamma + 1, rows):
+            part._take(step, texts[step.text], found)
+        self.rounding.merge(part.rounding)
+        self.gaps += part.gaps
+        self.seconds += part.seconds
+        self.differences += [found[text] for text in sorted(found)]
+
+    def _take(self, step: Step, one: Generation, found: dict[int, Difference]) -> None:
+        """One position; the first of a text that differs goes into `found`."""
+        self.rounding.add(step)
+        token = one.token_ids[step.index]
+        top, second = step.single.topk(2).values.tolist()
+        own = float(step.single[token])
+        self.gaps.append(top - own)
+        self.seconds.append(top - second)
+        best = int(first_max(step.single)[1])
+        if best != token and step.text not in found:
+            context = (*one.prompt_token_ids, *one.token_ids[: step.index])
+            ids, logits = (token, best), (own, top)
+            found[step.text] = Difference(one.prompt_id, step.index, ids, logits, context)
 
     @property
     def delta(self) -> float:
@@ -182,30 +182,6 @@ class GreedyCheck:
         )
 
 
-def steps(
-    lm: CausalLM, prompt: Sequence[int], text: Sequence[int], width: int, rows: int
-) -> Iterator[Step]:
-    """Every position of a text, one token at a time and in blocks of `width`.
-
-    The block is fed to `rows` rows alike, as in a batch: that is a shape of its own.
-    """
-    if not text:
-        return
-    start, end = len(prompt), len(prompt) + len(text)
-    tokens = torch.tensor([[*prompt, *text]], device=lm.device)
-    many = tokens.expand(rows, -1)
-    with torch.inference_mode():
-        alone, batch = lm.session(1, end), lm.session(rows, end)
-        alone.prefill(tokens, start - 1)
-        batch.prefill(many, start - 1)
-        for at in range(start, end, width):
-            size = min(width, end - at)
-            block = batch.feed(many, at - 1, size, at + size - 1, keep=size)[0]
-            for place in range(size):
-                single = alone.feed(tokens, at + place - 1, 1, at + place, keep=1)[0, 0]
-                yield Step(at + place - start, single, block[place])
-
-
 def rechecked(engine: TorchEngine, one: Difference, gammas: Sequence[int]) -> Difference:
     """The same difference in a finer dtype; as it was where the target does not fit in it."""
     finer = "float64" if engine.target.dtype == torch.float32 else "float32"
@@ -224,7 +200,7 @@ def rechecked(engine: TorchEngine, one: Difference, gammas: Sequence[int]) -> Di
         size = min(max(gammas) + 1, len(one.context) - 1)
         split = len(one.context) + 1 - max(1, size)
         ids = (*one.context, 0)
-        *_, step = steps(lm, ids[:split], ids[split:], max(1, size), 1)
+        *_, step = steps(lm, [(ids[:split], ids[split:])], max(1, size), 1)
     except (RuntimeError, MemoryError) as err:
         if not is_out_of_memory(err):
             raise

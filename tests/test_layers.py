@@ -73,8 +73,8 @@ FLOORS: list[tuple[list[str], set[str]]] = [
         words(
             """
             interrupt preflight manifest destination progress score scoring sweep ab rank_texts rank
-            verify_exact verify_sequence verify_text verify_greedy verify doctor pair_check
-            time_map
+            verify_exact verify_sequence verify_text verify_passes verify_greedy verify doctor
+            pair_check time_map
             """
         ),
         {"numpy", "torch", "transformers", "psutil", "rich"},

@@ -18,7 +18,8 @@ from specbench.kvcache import SlabLayer
 from specbench.law_tests import FAMILY, Measured
 from specbench.lm import CausalLM
 from specbench.records import Cycle, Generation, Sampling
-from specbench.verify_greedy import GreedyCheck, steps
+from specbench.verify_greedy import GreedyCheck
+from specbench.verify_passes import steps, together
 from specbench.verify_text import TextCheck, outside, positions_of
 
 LAW = Sampling(2.0)
@@ -202,8 +203,7 @@ def greedy(dtype: torch.dtype = torch.float64, *, gamma: int = GAMMA, max_new: i
 
 def greedy_check(target: CausalLM, results: list[RowResult]) -> GreedyCheck:
     check = GreedyCheck(target)
-    for one in generations(results, PROMPTS[:10]):
-        check.add(one.prompt_id, one.prompt_token_ids, one.token_ids, gamma=GAMMA)
+    check.add(list(generations(results, PROMPTS[:10])), gamma=GAMMA)
     return check
 
 
@@ -259,17 +259,53 @@ def test_bfloat16_differs_by_rounding_alone() -> None:
     assert check.near_ties > 0
 
 
-def test_passes_are_those_of_whole_forwards() -> None:
-    """Both kinds of pass, for blocks that do not divide the text, alone and in a batch of three."""
-    target, _ = pair()
-    text = models.plain(models.rnd(), [1, 5, 9], 11)
-    for rows in (1, 3):
-        every = list(steps(target, [1, 5, 9], text, 4, rows))
-        assert [one.index for one in every] == list(range(11))
-        for one in every:
-            want = models.next_law(models.rnd(), [1, 5, 9, *text[: one.index]])
-            for logits in (one.single, one.block):
-                assert (logits.softmax(-1) - want).abs().max() < 1e-10
+@pytest.mark.parametrize("rows", [1, 2, 4])
+@pytest.mark.parametrize("family", ["llama", "mistral", "gpt2"])
+def test_passes_are_those_of_whole_forwards(family: str, rows: int) -> None:
+    """Both kinds of pass, four ragged texts at once that end one by one, blocks alone and in rows.
+
+    Lengths that blocks of four do not divide, one text of a single token and one of none.
+    """
+    model = models.rnd(family)
+    target = models.lm(model)
+    prompts = [[1, 5, 9], [4], [(7 * i + 3) % 31 for i in range(20)], [2, 2], [8, 8]]
+    sizes = (11, 1, 7, 0, 10)
+    texts = [(p, models.plain(model, p, n)) for p, n in zip(prompts, sizes, strict=True)]
+    seen: dict[int, list[int]] = {}
+    for one in steps(target, texts, 4, rows):
+        seen.setdefault(one.text, []).append(one.index)
+        prompt, text = texts[one.text]
+        want = models.next_law(model, [*prompt, *text[: one.index]])
+        for logits in (one.single, one.block):
+            assert (logits.double().softmax(-1) - want).abs().max() < 1e-10
+    assert seen == {i: list(range(n)) for i, n in enumerate(sizes) if n}
+
+
+def test_texts_that_are_passed_along_together_are_whole_batches() -> None:
+    """Bounded by the logits that are held, never less than a batch."""
+    assert together(4096, 5, 1) == 16
+    assert together(4096, 5, 3) == 15
+    assert together(4096, 5, 32) == 32
+    assert together(150_000, 9, 1) == 12
+    assert together(10**9, 9, 2) == 2
+    assert list(steps(pair()[0], [], 4, 1)) == []
+
+
+def test_texts_are_checked_alike_alone_and_together() -> None:
+    """The gaps of ten texts are those of each by itself, to rounding; the differences are equal."""
+    target, results = greedy()
+    results[3].row.output[20] = (results[3].row.output[20] + 1) % 32
+    del results[7].row.output[9:]
+    whole = greedy_check(target, results)
+    single = GreedyCheck(target)
+    for one in generations(results, PROMPTS[:10]):
+        single.add([one], gamma=GAMMA)
+    assert sorted(whole.gaps) == pytest.approx(sorted(single.gaps), abs=1e-9)
+    assert len(whole.gaps) == whole.rounding.size == single.rounding.size == 400 - 31
+    of = [[(one.prompt_id, one.index, one.ids) for one in c.differences] for c in (whole, single)]
+    assert of[0] == of[1]
+    assert of[0][0][:2] == ("p3", 20)
+    assert whole.delta < 1e-10
 
 
 def test_a_cache_that_drops_an_entry_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

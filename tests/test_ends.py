@@ -29,8 +29,8 @@ from models import (
 from specbench import loading
 from specbench.engines.loop import RowResult
 from specbench.engines.rows import Limits, Row
-from specbench.loading import eos_ids
 from specbench.lm import CausalLM
+from specbench.loading import eos_ids
 from specbench.records import Sampling
 
 PROMPT = [1, 5, 9]

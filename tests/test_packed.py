@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 import torch
+from models import build, counts, drafter, outputs, plain, run
+from models import lm as loaded
 from torch import nn
 from typer.testing import CliRunner
 
@@ -22,8 +24,6 @@ from specbench.errors import PairRefused, UsageError
 from specbench.forwards import apply_mode
 from specbench.packed import Part, pack
 from specbench.products import LAYOUTS, ROWS, choose, make_product
-from tests.models import build, counts, drafter, outputs, plain, run
-from tests.models import lm as loaded
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

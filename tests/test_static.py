@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 import torch
+from models import build, counts, drafter, outputs, plain, rnd, run
+from models import lm as loaded
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -22,8 +24,6 @@ from specbench.forwards import apply_mode
 from specbench.lm import CausalLM
 from specbench.records import Sampling
 from specbench.static import Compiled, Eager, Pool, Runner, StaticSession, bucket
-from tests.models import build, counts, drafter, outputs, plain, rnd, run
-from tests.models import lm as loaded
 
 TEXTS = [[3, 1, 4, 1, 5], [9, 2, 6], [7, 7, 7, 7, 7, 7, 7]]
 FAMILIES = ["llama", "mistral", "qwen3", "gemma2", "gemma3", "gpt2"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specbench.lm import CausalLM
+from specbench.lm import CausalLM, Session
 
 Text = tuple[Sequence[int], Sequence[int]]
 """Ids of a prompt, at least one, and of what follows it."""
@@ -104,7 +104,8 @@ class _Walk:
         capacity = max(map(len, whole)) + width
         padded = [[*ids, *[0] * (capacity - len(ids))] for ids in whole]
         self._tokens = torch.tensor(padded, device=lm.device)
-        self._session = lm.session(len(whole), capacity)
+        # Several walks of one model are under way at once, so none may share slots.
+        self._session = Session(lm, len(whole), capacity)
         self._session.prefill(self._tokens, max(self._starts) - 1)
 
     def reach(self, at: int) -> bool:

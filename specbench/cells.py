@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from specbench.results import RunData, first_cycles
+from specbench.results import RunData, draft_lengths, first_cycles
 from specbench.stats import CellSums, Floats, Paired
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class Part:
     rows: pd.DataFrame
     """Rows of `generations.csv`, also failed ones, with the seconds of the first cycle."""
     positions: pd.DataFrame
+    lengths: pd.DataFrame | None = None
+    """Cycles of each generation by drafted tokens, where the draft chose how many."""
 
     @cached_property
     def good(self) -> pd.DataFrame:
@@ -87,8 +89,19 @@ class Part:
             gamma=gamma,
             tested=by_position("num_tested"),
             accepted=by_position("num_accepted"),
+            lengths=self._lengths(),
             **{name: summed(column) for name, column in _SUMS.items()},
         )
+
+    def _lengths(self) -> Floats | None:
+        """Cycles of each cluster by drafted tokens."""
+        if self.lengths is None or not self.gamma:
+            return None
+        size, width = len(self.groups), self.gamma + 1
+        at = np.searchsorted(self.groups, self.lengths["group"].to_numpy())
+        place = at * width + self.lengths["drafted"].to_numpy()
+        counts = self.lengths["num_cycles"].to_numpy(np.float64)
+        return np.bincount(place, counts, size * width).reshape(size, width).astype(np.float64)
 
     @cached_property
     def whole(self) -> pd.Series[int]:
@@ -113,17 +126,17 @@ def parts(run: RunData) -> Iterator[Part]:
     order), categories in the order of the prompts. Prompts without a category are in `all` only,
     and so is a category of that name.
     """
-    rows, positions = _labelled(run)
-    by_cell = _ordered(_split(rows, positions, "cell"))
-    for cell_rows, cell_positions in by_cell:
-        yield Part(ALL, cell_rows, cell_positions)
+    rows, positions, lengths = _labelled(run)
+    by_cell = _ordered([Part(ALL, *found) for found in _split(rows, positions, lengths, "cell")])
+    yield from by_cell
     names = dict.fromkeys(str(prompt.get("category", "")) for prompt in run.prompts)
     place = {name: i for i, name in enumerate(n for n in names if n not in ("", ALL))}
-    for cell_rows, cell_positions in by_cell:
-        split = _split(cell_rows, cell_positions, "category")
-        named = [(str(r["category"].iloc[0]), r, p) for r, p in split]
-        for name, r, p in sorted((x for x in named if x[0] in place), key=lambda x: place[x[0]]):
-            yield Part(name, r, p)
+    for cell in by_cell:
+        split = _split(cell.rows, cell.positions, cell.lengths, "category")
+        named = [Part(str(found[0]["category"].iloc[0]), *found) for found in split]
+        yield from sorted(
+            (part for part in named if part.category in place), key=lambda p: place[p.category]
+        )
 
 
 def whole_cells(run: RunData) -> dict[str, Part]:
@@ -132,37 +145,62 @@ def whole_cells(run: RunData) -> dict[str, Part]:
     Without categories and first cycles, which take most of the reading of a large result.
     """
     rows = run.generations
-    positions = run.positions.merge(rows[[*_KEY, "group"]], on=_KEY, how="inner")
-    by_cell = _ordered(_split(rows, positions, "cell"))
-    return {str(r["cell"].iloc[0]): Part(ALL, r, p) for r, p in by_cell}
+    labels = rows[[*_KEY, "group"]]
+    positions = run.positions.merge(labels, on=_KEY, how="inner")
+    found = _split(rows, positions, _lengths(run, labels), "cell")
+    by_cell = _ordered([Part(ALL, *tables) for tables in found])
+    return {str(cell.rows["cell"].iloc[0]): cell for cell in by_cell}
 
 
-def _labelled(run: RunData) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Generations with category and first cycle; positions with category and group."""
+Tables = tuple["pd.DataFrame", "pd.DataFrame", "pd.DataFrame | None"]
+"""Generations, positions, and draft lengths where drafts chose them."""
+
+
+def _labelled(run: RunData) -> Tables:
+    """Generations with category and first cycle; the others with category and group."""
     categories = {str(p["prompt_id"]): str(p.get("category", "")) for p in run.prompts}
     rows = run.generations
     rows = rows.assign(category=rows["prompt_id"].map(categories).fillna(""))
     rows = rows.merge(first_cycles(run.folder), on=_KEY, how="left")
-    positions = run.positions.merge(rows[[*_KEY, "group", "category"]], on=_KEY, how="inner")
-    return rows, positions
+    labels = rows[[*_KEY, "group", "category"]]
+    positions = run.positions.merge(labels, on=_KEY, how="inner")
+    return rows, positions, _lengths(run, labels)
 
 
-def _ordered(
-    cells: list[tuple[pd.DataFrame, pd.DataFrame]],
-) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
+def _lengths(run: RunData, labels: pd.DataFrame) -> pd.DataFrame | None:
+    """Cycles by drafted tokens, with the labels; None where no draft chooses its length."""
+    own = run.generations["draft"].isin(own_length_drafts(run.manifest))
+    if not own.any():
+        return None
+    found = draft_lengths(run.folder, set(run.generations.loc[own, "cell"]))
+    return found.merge(labels, on=_KEY, how="inner")
+
+
+def own_length_drafts(manifest: Mapping[str, object]) -> list[str]:
+    """The labels of the drafts that choose how many tokens they propose."""
+    drafts = manifest.get("drafts")
+    about = drafts.items() if isinstance(drafts, dict) else ()
+    return [label for label, one in about if isinstance(one, dict) and one.get("own_length")]
+
+
+def _ordered(cells: list[Part]) -> list[Part]:
     """Cells by first appearance of their block, then by γ."""
     blocks: dict[tuple[object, ...], int] = {}
-    keys = []
-    for rows, positions in cells:
-        block = blocks.setdefault(Part(ALL, rows, positions).block, len(blocks))
-        keys.append((block, int(rows["gamma"].iloc[0])))
+    keys = [(blocks.setdefault(cell.block, len(blocks)), cell.gamma) for cell in cells]
     return [cells[i] for i in sorted(range(len(cells)), key=keys.__getitem__)]
 
 
 def _split(
-    rows: pd.DataFrame, positions: pd.DataFrame, column: str
-) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
-    """Both tables by the values of a column, in order of first appearance in the rows."""
+    rows: pd.DataFrame, positions: pd.DataFrame, lengths: pd.DataFrame | None, column: str
+) -> list[Tables]:
+    """All tables by the values of a column, in order of first appearance in the rows.
+
+    Draft lengths are there for the drafts that chose them, and for no others.
+    """
     found = dict(iter(positions.groupby(column, sort=False)))
+    chosen = {} if lengths is None else dict(iter(lengths.groupby(column, sort=False)))
     empty = positions.iloc[:0]
-    return [(part, found.get(name, empty)) for name, part in rows.groupby(column, sort=False)]
+    return [
+        (part, found.get(name, empty), chosen.get(name))
+        for name, part in rows.groupby(column, sort=False)
+    ]

@@ -91,10 +91,11 @@ def _mixture(sums: CellSums) -> float:
     alpha = sums.accepted.sum(axis=1)[used] / tested[used]
     weight = sums.cycles[used] / sums.cycles[used].sum()
     pooled = _one(stats.alpha(sums.total()))
+    share = stats.drafted_at_least(sums)[used]
     order = np.arange(2, sums.gamma + 1)
-    bend = float(np.sum(order * (order - 1) * pooled ** (order - 2)))
+    bend = share[:, 2:] @ (order * (order - 1) * pooled ** (order - 2))
     noise = bend / 2 * pooled * (1 - pooled) / tested[used]
-    closed = np.sum(alpha[:, None] ** np.arange(sums.gamma + 1), axis=1)
+    closed = np.sum(share * alpha[:, None] ** np.arange(sums.gamma + 1), axis=1)
     return float(np.sum(weight * (closed - noise)))
 
 

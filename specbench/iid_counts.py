@@ -117,7 +117,12 @@ def _pooled(sums: CellSums) -> tuple[Floats, Floats]:
 
 
 def full_accept_excess(sums: CellSums) -> Floats:
-    """Share of cycles that keep all drafts, less α^γ: all of the gap (theory.md, section 2A)."""
+    """Share of cycles that keep all drafts, less α^γ: all of the gap (theory.md, section 2A).
+
+    NaN where the draft chose its own length: there it is not.
+    """
+    if sums.lengths is not None:
+        return np.full(sums.clusters, np.nan)
     excess: Floats = stats.survival(sums)[:, -1] - stats.alpha(sums) ** sums.gamma
     return excess
 

@@ -23,6 +23,8 @@ class Kind:
     law: Law = "context"
     takes_ref: bool = False
     options: tuple[str, ...] = ()
+    own_length: bool = False
+    """Whether it may propose fewer tokens than γ, of its own accord."""
     simulated_time: bool = False
     """Its times are simulated and never stand in columns of measured ones."""
 
@@ -37,6 +39,26 @@ KINDS: dict[str, Kind] = {
             "yes",
             "specbench.drafts.hf:HfDraft",
             takes_ref=True,
+        ),
+        Kind(
+            "ngram",
+            "the last match of n tokens in context",
+            "–",
+            "one-hot",
+            "specbench.drafts.ngram:NgramDraft",
+            law="start",
+            options=("max", "min"),
+            own_length=True,
+        ),
+        Kind(
+            "suffix",
+            "the longest match, any length",
+            "–",
+            "one-hot, or by counts",
+            "specbench.drafts.suffix:SuffixDraft",
+            law="start",
+            options=("factor", "prob", "min", "law"),
+            own_length=True,
         ),
         Kind(
             "self",

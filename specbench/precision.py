@@ -50,7 +50,7 @@ class _Estimate:
 
 def precisions(folder: Path, part: Part, baseline: Part | None) -> tuple[Precision, ...]:
     """α, τ and gap of a cell; its time per token and speedup over the prompts whole in both."""
-    cycles = per_cycle(cell_cycles(folder, part), part.gamma)
+    cycles = per_cycle(cell_cycles(folder, part), part.gamma, own_length=part.lengths is not None)
     counts = [_Estimate("α", stats.alpha, (0, 1)), _Estimate("τ", stats.tau, (1, part.gamma + 1))]
     if part.gamma > 1:
         counts.append(_Estimate("gap", stats.tau_gap))
@@ -111,7 +111,7 @@ def _halving(over: Interval, unit: float, part: Part) -> int | None:
     return math.ceil(clusters * part.good["prompt_id"].nunique() / part.sums.clusters)
 
 
-def per_cycle(cycles: pd.DataFrame, gamma: int) -> CellSums:
+def per_cycle(cycles: pd.DataFrame, gamma: int, *, own_length: bool = False) -> CellSums:
     """Sums in which every cycle is a cluster of its own."""
     kept, tested = (cycles[n].to_numpy(np.float64) for n in ("num_accepted", "num_tested"))
     drafted, seconds = (cycles[n].to_numpy(np.float64) for n in ("gamma", "seconds"))
@@ -133,4 +133,5 @@ def per_cycle(cycles: pd.DataFrame, gamma: int) -> CellSums:
         draft_s=zero,
         verify_s=zero,
         other_s=zero,
+        lengths=np.equal.outer(drafted, np.arange(gamma + 1)).astype(float) if own_length else None,
     )

@@ -200,12 +200,16 @@ def _check(
         engine.warm_up(probes, short(prompts[:1]))
     except CellRefused as err:
         raise PairRefused(err.what, where=f"--draft {spec.label}") from err
+    draft = engine.draft
+    assert draft is not None
     return {
         "kind": spec.kind,
-        "dtype": engine.draft.dtype if engine.draft else None,
+        "law": draft.law,
+        "own_length": draft.own_length,
+        "dtype": draft.dtype,
         "numeric_floor": test.numeric_floor,
         "rollback_difference": test.worst,
-        "memory_mb": engine.draft.nbytes() / 2**20 if engine.draft else None,
+        "memory_mb": draft.nbytes() / 2**20,
         "simulated_c": float(spec.options.get("c", 0.0)) if spec.kind == "synthetic" else None,
     }
 

@@ -31,8 +31,9 @@ from specbench.ranking import Ranking
 from specbench.recipe import Block, laws
 from specbench.recipe_specs import DraftSpec
 from specbench.records import Cell, Generation, Sampling
-from specbench.score import KeptLogits, TextScorer
+from specbench.score import KeptLogits
 from specbench.score_files import NUMBERS, ScoredGeneration, write_scores
+from specbench.score_starts import scorer_of
 from specbench.sweep import Destination, Outcome, Watcher, run_sweep
 
 PLACES = 10
@@ -179,11 +180,10 @@ class _Work:
         self.engine.reserve(self.ready.prompts, self.gammas)
         draft = self.engine.draft
         assert draft is not None
-        if draft.law != "context":
-            self._drop(spec, "its law depends on where a cycle began: measure it with run")
-            return
-        if self.engine.context <= room_for(self.gammas):
-            most = max(self.gammas)
+        most = max(self.gammas)
+        # A cycle's time is that of the tokens it drafted: one that chooses needs all lengths.
+        lengths = tuple(range(1, most + 1)) if draft.own_length else self.gammas
+        if self.engine.context <= room_for(lengths):
             self._drop(spec, f"a context of {self.engine.context} is too short to time γ {most} in")
             return
         for law in self.laws:
@@ -198,7 +198,7 @@ class _Work:
         start = time.perf_counter()
         for batch in self.ready.recipe.measure.batch_size:
             for law in self.laws:
-                self.writer.add_steps(list(self._steps(spec.label, law, batch)))
+                self.writer.add_steps(list(self._steps(spec.label, lengths, law, batch)))
         self._took("steps", start)
 
     def _score(self, spec: DraftSpec, draft: Draft, law: Sampling) -> str:
@@ -208,7 +208,8 @@ class _Work:
         if len(texts) < len(self.texts[law]):
             left = len(self.texts[law]) - len(texts)
             self.say(f"note: {spec.label}: {left} prompts do not fit into its context of {room}")
-        scorer = TextScorer(self.engine.target, draft, law, self.kept)
+        depth = max(self.gammas)
+        scorer = scorer_of(self.engine.target, draft, law, depth, self.kept)
         found = []
         for one in texts:
             text = one.token_ids[: max(room - len(one.prompt_token_ids), 0)]
@@ -218,25 +219,28 @@ class _Work:
             except ValueError as err:
                 return str(err)
             numbers = {name: getattr(scores, name) for name in NUMBERS}
-            if np.isnan(numbers["overlap"]).any():
+            if scores.by_start is None and np.isnan(numbers["overlap"]).any():
                 return "its logits are not finite (W14)"
             ids = np.array(text, dtype=np.int64)
-            found.append(ScoredGeneration(one.prompt_id, 0, ids, len(ids), none, numbers))
+            parts = (one.prompt_id, 0, ids, len(ids), none, numbers, scores.by_start)
+            found.append(ScoredGeneration(*parts))
         if not found:
             return f"no text fits into its context of {room}"
         write_scores(self.writer.folder, Cell(spec.label, 0, law).id, found)
         return ""
 
-    def _steps(self, label: str, law: Sampling, batch: int) -> Iterator[Step]:
+    def _steps(
+        self, label: str, gammas: Sequence[int], law: Sampling, batch: int
+    ) -> Iterator[Step]:
         """Cycle times in all places; the first place once before, to warm up every shape."""
         seed = self.ready.recipe.sampling.seed
-        room = self.engine.context - room_for(self.gammas)
+        room = self.engine.context - room_for(gammas)
         contexts = list(places(self.texts[law], batch, room, seed))
         if any(len(row) == room for rows in contexts for row in rows):
             self.say(f"note: {label}: timed behind {room} tokens at most, for its context")
         for place, rows in enumerate(contexts[:1] + contexts):
             key = f"{seed}/{batch}/{place}"
-            times = time_cycles(self.engine, rows, self.gammas, law, key)
+            times = time_cycles(self.engine, rows, gammas, law, key)
             if place:
                 longest = max(len(row) for row in rows)
                 for one in times:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from specbench.cells import ALL
+from specbench.draft_lengths import cycles_by_length, mixed_times, weighed_by_cost
 from specbench.errors import UsageError
 from specbench.intervals import Interval
 from specbench.kinds import KINDS
@@ -18,7 +19,7 @@ from specbench.ranking import Board, Entry, Key, Ranking, Scored, Timed, best_fi
 from specbench.records import Cell, Sampling
 from specbench.replay import replay
 from specbench.results import load_run, read_manifest
-from specbench.score_files import read_scores, score_path
+from specbench.score_files import BY_START, read_scores, score_path
 from specbench.scored_text import pack
 from specbench.summary import summary_of
 
@@ -39,10 +40,7 @@ def load_ranking(folder: Path) -> Ranking:
         if scored is None:
             cell = Cell(draft, 0, law).id
             raise UsageError(f"{folder}: {draft} has no scores/{cell}.parquet", hint=HINT)
-        replayed = replay(scored.keep, times.gammas)
-        entry = Entry(
-            draft, scored, replayed, Timed(Forecast(draft, times, scored.prompts, replayed))
-        )
+        entry = _entry(draft, scored, times, _asked(manifest, times.gammas))
         boards.setdefault((law, batch), []).append(entry)
     for (law, _), entries in boards.items():
         entries += _simulated(folder, manifest, law, entries[0].replayed.gammas)
@@ -50,6 +48,27 @@ def load_ranking(folder: Path) -> Ranking:
         Board(law, batch, best_first(entries)) for (law, batch), entries in boards.items()
     )
     return Ranking(folder, manifest, found, measured_speedups(folder / "validate"))
+
+
+def _entry(draft: str, scored: Scored, times: CycleTimes, gammas: tuple[int, ...]) -> Entry:
+    """What is known of a draft at each γ that was asked for."""
+    replayed = cost = replay(scored.keep, gammas)
+    if scored.proposed is not None:
+        if times.gammas != tuple(range(1, max(gammas) + 1)):
+            what = f"steps.csv: {draft} has no time at some length up to γ {max(gammas)}"
+            raise UsageError(what, hint=HINT)
+        cycles = cycles_by_length(scored.keep, scored.proposed, gammas)
+        cost = weighed_by_cost(replayed, times, cycles)
+        times = mixed_times(times, cycles.sum(axis=0), gammas)
+    return Entry(draft, scored, replayed, Timed(Forecast(draft, times, scored.prompts, cost)))
+
+
+def _asked(manifest: Mapping[str, object], timed: tuple[int, ...]) -> tuple[int, ...]:
+    """The γ that were asked for; more are timed where a draft chooses its own length."""
+    recipe = manifest.get("recipe")
+    listed = recipe.get("gamma") if isinstance(recipe, dict) else None
+    wanted = tuple(g for g in timed if isinstance(listed, list) and g in listed)
+    return wanted or timed
 
 
 def _simulated(
@@ -112,6 +131,8 @@ def read_texts(folder: Path, draft: str, law: Sampling) -> Scored | None:
         raise UsageError(f"{path} holds no token", hint=HINT)
     known = not table["confidence"].isna().any()
     try:
+        if table[BY_START].notna().any():
+            return _by_start(rows)
         keep, overlap, *confidence = (
             pack([group[name].to_numpy(np.float64) for group in rows.values()])
             for name in ("s", "overlap", *(["confidence"] if known else []))
@@ -119,6 +140,20 @@ def read_texts(folder: Path, draft: str, law: Sampling) -> Scored | None:
     except ValueError as fault:
         raise UsageError(f"{path} is damaged", where=str(fault), hint=HINT) from fault
     return Scored(keep, overlap, tuple(rows), confidence[0] if confidence else None)
+
+
+def _by_start(rows: Mapping[str, pd.DataFrame]) -> Scored:
+    """Scores from every start of each text; ValueError where they do not fit together."""
+    tables = [np.array(group[BY_START].tolist(), dtype=np.float64) for group in rows.values()]
+    if any(table.ndim != 2 or not table.shape[1] for table in tables):
+        raise ValueError(f"{BY_START} is not of one length")
+    keep = pack([np.nan_to_num(table) for table in tables])
+    depth = keep.keep.shape[2]
+    proposed = np.full(keep.keep.shape[:2], depth, dtype=np.int64)
+    for row, table in zip(proposed, tables, strict=True):
+        row[: len(table)] = np.isfinite(table).sum(axis=1)
+    short = bool((proposed < depth).any())
+    return Scored(keep, None, tuple(rows), None, proposed if short else None)
 
 
 def measured_speedups(folder: Path) -> dict[tuple[Key, int], Interval]:
@@ -171,7 +206,7 @@ def _row(ranking: Ranking, board: Board, one: Entry, at: int) -> dict[str, objec
         "top_p": float(law.top_p),
         "batch_size": board.batch_size,
         **_ends("tau", one.tau(at)),
-        **_ends("alpha", one.scored.alpha),
+        **_ends("alpha", one.alpha(at)),
         "measured_speedup": measured.value,
         "measured_low": measured.low,
         "measured_high": measured.high,

@@ -22,7 +22,7 @@ def drafts(ranking: Ranking, board: Board) -> Table:
     speeds = column([_chosen(one) for one in entries])
     numbers = [str(place) if one.timed else "" for place, one in enumerate(entries, 1)]
     gammas = [str(one.timed.gamma) if one.timed else "" for one in entries]
-    alphas = [fixed(one.scored.alpha.value, 3) for one in entries]
+    alphas = [fixed(one.alpha(one.shown).value, 3) for one in entries]
     costs = [fixed(one.timed.cost_ratio, 3) if one.timed else "" for one in entries]
     others = [gamma_set(one.timed.others, one.timed.gamma) if one.timed else "" for one in entries]
     columns = [

@@ -81,7 +81,9 @@ def _of(one: Entry, key: str) -> Paragraph:
 
 def _bound(one: Entry, timed: Timed) -> str:
     """What α would be needed, and what there is."""
-    alpha = f"{fixed(one.scored.alpha.value, 3)} {bounds(one.scored.alpha, 3)}"
+    if one.scored.overlap is None:
+        return "each is slower even at the upper end of its interval"
+    alpha = f"{fixed(one.alpha(0).value, 3)} {bounds(one.alpha(0), 3)}"
     if timed.needed_alpha is None:
         return f"its cycles cost more than the γ + 1 tokens that they can give; α is {alpha}"
     return f"it would need α {fixed(timed.needed_alpha, 3)} at this cost; it has {alpha}"

@@ -9,8 +9,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from specbench import policies, theory
+from specbench.draft_lengths import tests_by_text
 from specbench.intervals import Interval, holm, jackknife
 from specbench.predict import Estimate, Forecast, Pick, compared, pick
 from specbench.records import Sampling
@@ -27,21 +29,26 @@ class Scored:
     """The target's texts of one law under one draft."""
 
     keep: Texts
-    overlap: Texts
+    overlap: Texts | None
+    """None where the law depends on where a cycle began: it is not that of a text alone."""
     prompts: tuple[str, ...]
     """Of each text."""
     confidence: Texts | None
     """None where the scores do not say."""
+    proposed: npt.NDArray[np.int64] | None = None
+    """[M, n]: how many tokens are proposed where a cycle begins; None where that is always γ."""
 
-    @cached_property
-    def alpha(self) -> Interval:
-        """Mean overlap over all tokens of the texts."""
-        sums = Columns(
-            np.column_stack(
-                [self.overlap.keep.sum(axis=1), self.overlap.lengths.astype(np.float64)]
-            )
-        )
-        return jackknife(Columns.ratio, sums, possible=(0.0, 1.0))
+    def alpha(self, gamma: int) -> Interval:
+        """Mean overlap over all tokens of the texts, whatever γ is.
+
+        Under a law by start: kept over tested, as replayed at a γ.
+        """
+        if self.overlap is None:
+            kept, tested = tests_by_text(self.keep, self.proposed, [gamma])
+            pair = [kept[:, 0], tested[:, 0]]
+        else:
+            pair = [self.overlap.keep.sum(axis=1), self.overlap.lengths.astype(np.float64)]
+        return jackknife(Columns.ratio, Columns(np.column_stack(pair)), possible=(0.0, 1.0))
 
 
 @dataclass(frozen=True)
@@ -105,6 +112,15 @@ class Entry:
     timed: Timed | None
     """None where its times are simulated: then only τ is known."""
 
+    def alpha(self, at: int) -> Interval:
+        """See `Scored`."""
+        return self.scored.alpha(self.replayed.gammas[at])
+
+    @property
+    def shown(self) -> int:
+        """The place of the γ to use, of the largest γ where none can be told."""
+        return self.timed.pick.chosen if self.timed else len(self.replayed.gammas) - 1
+
     def tau(self, at: int) -> Interval:
         """Tokens per cycle at the γ of this place."""
         most = self.replayed.gammas[at] + 1.0
@@ -114,9 +130,10 @@ class Entry:
     def gains(self) -> tuple[tuple[str, Interval], ...]:
         """What each γ that changes would give over the best fixed one (simulated).
 
-        None where some γ up to the largest was not timed, or the times are simulated.
+        None under a law by start, where some γ up to the largest was not timed, or where times are
+        simulated.
         """
-        if self.timed is None:
+        if self.timed is None or self.scored.keep.by_start:
             return ()
         forecast = self.timed.forecast
         places = range(len(forecast.gammas))
@@ -128,10 +145,17 @@ class Entry:
 
     @property
     def cannot_pay(self) -> bool:
-        """Slower for sure, and at no γ as fast as plain decoding even at the upper end of α."""
+        """Slower for sure, and at no γ as fast as plain decoding even at the upper end of α.
+
+        Under a law by start α is another at each γ: there at the upper end of every speedup.
+        """
         if self.timed is None or not (self.timed.chosen.high or 1.0) < 1:
             return False
-        top, needed = self.scored.alpha.high, self.timed.needed_alpha
+        if self.scored.overlap is None:
+            forecast, level = self.timed.forecast, self.timed.pick.level
+            places = range(len(forecast.gammas))
+            return all((self.timed.speedup(at, level).high or 1.0) < 1 for at in places)
+        top, needed = self.alpha(0).high, self.timed.needed_alpha
         return top is not None and (needed is None or top < needed)
 
 

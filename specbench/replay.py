@@ -65,7 +65,7 @@ def cycles_by_text(texts: Texts, gammas: Sequence[int]) -> Floats:
     if not out.size or not texts.keep.shape[1]:
         return out
     if texts.by_start:
-        starts = _starts_by_start(texts, gammas)
+        starts = starts_by_start(texts, gammas)
         np.einsum("mgt,mt->mg", starts, texts.inside.astype(np.float64), out=out)
         return out
     for gamma, f in cycle_starts(texts, gammas):
@@ -98,7 +98,7 @@ def _starts(keep: Floats, window: Floats, gamma: int) -> Floats:
     return f
 
 
-def _starts_by_start(texts: Texts, gammas: Sequence[int]) -> Floats:
+def starts_by_start(texts: Texts, gammas: Sequence[int]) -> Floats:
     """Chance that a cycle starts at each token, [M, gammas, n], where the start matters."""
     deepest, (m, n) = max(gammas), texts.keep.shape[:2]
     reach, stop = survival_from_start(texts, deepest)

@@ -8,7 +8,7 @@ count is passed over here and taken out by a resume.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
@@ -222,6 +222,21 @@ def first_cycles(folder: Path) -> pd.DataFrame:
     found = pd.concat([f[[*index, "first_s"]] for f in frames[1:]] or frames)
     found = found.astype({"repeat": "float64", "first_s": "float64"})
     return found.drop_duplicates(index, keep="last")
+
+
+def draft_lengths(folder: Path, cells: Collection[str]) -> pd.DataFrame:
+    """How many cycles of each generation of some cells drafted 0, 1, … tokens.
+
+    Columns: the key of the generation, `drafted` and `num_cycles`.
+    """
+    import pandas as pd
+
+    index = ["cell", "prompt_id", "repeat"]
+    frames = [pd.DataFrame({n: pd.Series(dtype=str) for n in index}).assign(gamma=0)]
+    frames += [t[t["cell"].isin(list(cells))] for t in read_cycles(folder, [*index, "gamma"])]
+    found = pd.concat(frames).astype({"repeat": "float64", "gamma": "int64"})
+    counts = found.groupby([*index, "gamma"]).size().reset_index(name="num_cycles")
+    return counts.rename(columns={"gamma": "drafted"})
 
 
 def _parquet_cycles(

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from specbench.drafts.base import Along, Draft
+from specbench.drafts.base import Along, ContextDraft
 from specbench.lm import CausalLM, Reader
 from specbench.records import Sampling
 from specbench.sampling import law, one_hot
@@ -46,6 +46,10 @@ class TextScores:
     """min(1, p/q) at the drafted token, where one was tested here; else NaN."""
     confidence: Floats
     """The draft's highest probability, of its logits themselves at temperature 0."""
+    by_start: Floats | None = None
+    """(n, depth), for laws by start: s of each next token where a cycle begins here, NaN where
+    nothing would be proposed, 0 past the text's end. The other columns then hold where a draft was
+    tested, under the law of its own cycle, and are NaN elsewhere."""
 
     def __len__(self) -> int:
         return len(self.s)
@@ -62,7 +66,7 @@ class TextScorer:
     def __init__(
         self,
         target: CausalLM,
-        draft: Draft | None,
+        draft: ContextDraft | None,
         sampling: Sampling,
         kept: KeptLogits | None = None,
     ) -> None:
@@ -71,13 +75,21 @@ class TextScorer:
         self.sampling = sampling
         self.logits = kept or KeptLogits(target, 0)
 
-    def score(self, prompt: Sequence[int], text: Sequence[int], tested: Ints) -> TextScores:
+    def score(
+        self,
+        prompt: Sequence[int],
+        text: Sequence[int],
+        tested: Ints,
+        begins: Ints | None = None,
+    ) -> TextScores:
         """Scores per position of a text.
 
         Parameters
         ----------
         tested
             The drafted token that was tested at each position, or -1.
+        begins
+            Where in the text the cycle of each position began; laws by context do not depend on it.
 
         Returns
         -------
@@ -94,7 +106,7 @@ class TextScorer:
 
     def _parts(self, tokens: Tensor, start: int, end: int, tested: Tensor) -> Iterator[Tensor]:
         rows = self.logits.along(tokens, start, end)
-        laws = ((at, _law(logits, self.sampling)) for at, logits in rows)
+        laws = ((at, law_of(logits, self.sampling)) for at, logits in rows)
         if self.draft is None:
             yield from (_alone(p, tokens[0, at : at + len(p)]) for at, p in laws)
             return
@@ -102,10 +114,10 @@ class TextScorer:
         others = self.draft.along(tokens, start, end, self.sampling, self.logits.chunk)
         for (at, p), q in zip(laws, others, strict=True):
             here = drafted[at - start : at - start + len(p)]
-            yield _pair(p, q, tokens[0, at : at + len(p)], here)
+            yield pair_rows(p, q, tokens[0, at : at + len(p)], here)
 
 
-def _law(logits: Tensor, sampling: Sampling) -> Tensor:
+def law_of(logits: Tensor, sampling: Sampling) -> Tensor:
     """The target's law (n, V), refused where a logit is not finite."""
     if not logits.amax(dim=-1).isfinite().all():
         raise ValueError("logits not finite (W14)")
@@ -140,17 +152,18 @@ class KeptLogits:
             self._found[key] = chunks
 
 
-def _log(x: Tensor) -> Tensor:
+def log_of(x: Tensor) -> Tensor:
+    """Natural logarithm, NaN of 0."""
     return torch.where(x > 0, x, torch.nan).log()
 
 
 def _alone(p: Tensor, ids: Tensor) -> Tensor:
     at = p.gather(1, ids.unsqueeze(-1)).squeeze(-1)
     none = torch.full_like(at, torch.nan)
-    return torch.stack([_log(at), none, none, none, _entropy(p), none, none])
+    return torch.stack([log_of(at), none, none, none, entropy_of(p), none, none])
 
 
-def _pair(p: Tensor, found: Along, ids: Tensor, drafted: Tensor) -> Tensor:
+def pair_rows(p: Tensor, found: Along, ids: Tensor, drafted: Tensor) -> Tensor:
     """Rows of `TextScores`, (7, n), from the laws (n, V) of both models at n positions."""
     q, confidence = found
     p_at = p.gather(1, ids.unsqueeze(-1)).squeeze(-1)
@@ -160,9 +173,12 @@ def _pair(p: Tensor, found: Along, ids: Tensor, drafted: Tensor) -> Tensor:
     at = drafted.clamp(min=0).unsqueeze(-1)
     ratio = p.gather(1, at).squeeze(-1) / q.gather(1, at).squeeze(-1)
     keep = torch.where(drafted >= 0, ratio.clamp(max=1.0), torch.nan)
-    return torch.stack([_log(p_at), _log(q_at), overlap, share, _entropy(p), keep, confidence])
+    return torch.stack(
+        [log_of(p_at), log_of(q_at), overlap, share, entropy_of(p), keep, confidence]
+    )
 
 
-def _entropy(p: Tensor) -> Tensor:
+def entropy_of(p: Tensor) -> Tensor:
+    """Of laws (n, V), in nats."""
     total: Tensor = torch.special.entr(p).sum(dim=-1)
     return total

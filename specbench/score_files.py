@@ -18,9 +18,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NUMBERS: Final = ("log_p", "log_q", "overlap", "s", "entropy", "keep", "confidence")
-COLUMNS: Final = ("prompt_id", "repeat", "position", "token_id", "delivered", "tested", *NUMBERS)
+BY_START: Final = "s_by_start"
+COLUMNS: Final = (
+    *("prompt_id", "repeat", "position", "token_id", "delivered", "tested"),
+    *NUMBERS,
+    BY_START,
+)
 """`position` counts from 0; `tested`: a draft was tested here, and `keep` is its keep probability.
-"""
+`s_by_start`, where a draft's law depends on where a cycle began: s of each next token if one begins
+here, up to the largest γ; empty where nothing would be proposed."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,8 @@ class ScoredGeneration:
     tested: npt.NDArray[np.int64]
     """The drafted token that was tested at each position, or -1."""
     numbers: Mapping[str, npt.NDArray[np.float64]]
+    by_start: npt.NDArray[np.float64] | None = None
+    """(n, depth), where the draft's law depends on the start."""
 
 
 def score_path(folder: Path, cell: str) -> Path:
@@ -66,7 +74,8 @@ def read_scores(folder: Path, cell: str) -> pd.DataFrame | None:
     with parquet(path):
         found = pd.read_parquet(path)
         # Scores from before there was a confidence are read as having none.
-        return found.assign(confidence=found.get("confidence", math.nan))[list(COLUMNS)]
+        later = {"confidence": math.nan, BY_START: None}
+        return found.assign(**{n: found.get(n, v) for n, v in later.items()})[list(COLUMNS)]
 
 
 def _layout() -> Any:
@@ -79,8 +88,17 @@ def _layout() -> Any:
         "token_id": pa.int32(),
         "delivered": pa.bool_(),
         "tested": pa.bool_(),
+        BY_START: pa.list_(pa.float64()),
     }
     return pa.schema([(name, types.get(name, pa.float64())) for name in COLUMNS])
+
+
+def _lists(by_start: npt.NDArray[np.float64] | None, size: int) -> list[Any]:
+    """A list per position; none where the law is by context."""
+    if by_start is None:
+        return [None] * size
+    rows: list[Any] = np.ma.masked_invalid(by_start).tolist()
+    return rows
 
 
 def _columns(one: ScoredGeneration) -> dict[str, Any]:
@@ -95,4 +113,5 @@ def _columns(one: ScoredGeneration) -> dict[str, Any]:
         "delivered": (np.arange(size) < one.delivered).tolist(),
         "tested": (one.tested >= 0).tolist(),
         **numbers,
+        BY_START: _lists(one.by_start, size),
     }

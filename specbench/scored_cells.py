@@ -15,7 +15,7 @@ from specbench.cells import ALL, Part
 from specbench.checked import HINT, parquet
 from specbench.errors import UsageError
 from specbench.iid import IidReport, iid_tests
-from specbench.score_files import read_scores, score_path
+from specbench.score_files import BY_START, read_scores, score_path
 from specbench.scored_text import Texts, pack
 from specbench.sums import Floats
 
@@ -39,7 +39,8 @@ def scored_columns(folder: Path, part: Part) -> dict[str, float | None]:
     found: dict[str, float | None] = {}
     if scores is not None and len(scores):
         found["alpha_overlap"] = _mean(scores.loc[scores["tested"], "overlap"])
-        found["alpha_text"] = _mean(scores.loc[scores["delivered"], "overlap"])
+        if scores[BY_START].isna().all():
+            found["alpha_text"] = _mean(scores.loc[scores["delivered"], "overlap"])
     if part.category == ALL and part.gamma > 1:
         found["iid_p_value"] = iid_report(folder, part).p_value
     return found
@@ -158,8 +159,13 @@ def _read(folder: Path, cell: str, _changed: int) -> pd.DataFrame | None:
 
 
 def _one_repeat(scores: pd.DataFrame) -> Texts | None:
-    """Keep probabilities along the delivered texts, one repeat of each prompt."""
+    """Keep probabilities along the delivered texts, one repeat of each prompt.
+
+    None under a law by start, where a token has as many as there are starts before it.
+    """
     delivered = scores[scores["delivered"] & (scores["repeat"] == scores["repeat"].min())]
+    if delivered[BY_START].notna().any():
+        return None
     found = [group["s"].to_numpy() for _, group in delivered.groupby("prompt_id", sort=False)]
     return pack(found) if found else None
 

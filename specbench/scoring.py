@@ -13,8 +13,9 @@ from specbench.engines.torch_engine import TorchEngine
 from specbench.recipe import Block
 from specbench.records import Cell, Prompt, Sampling
 from specbench.results import read_cycles
-from specbench.score import Ints, TextScorer, TextScores
+from specbench.score import Ints, TextScores
 from specbench.score_files import NUMBERS, ScoredGeneration, score_path, write_scores
+from specbench.score_starts import scorer_of
 
 _COLUMNS = (
     "cell",
@@ -39,6 +40,8 @@ class Emitted:
     text: Ints
     delivered: int
     tested: Ints
+    begins: Ints
+    """Where the cycle of each token began."""
 
 
 def score_block(
@@ -53,9 +56,9 @@ def score_block(
     `stop` is asked between texts; a block that it leaves out a resume scores.
     """
     missing = {c.id: c for c in block.cells if not score_path(folder, c.id).exists()}
-    if not missing or engine.draft is None or engine.draft.law != "context":
+    if not missing or engine.draft is None:
         return
-    scorer = _Scorer(engine, prompts, block.sampling)
+    scorer = _Scorer(engine, prompts, block.sampling, max(block.gammas))
     found = emitted(folder, missing)
     scored: dict[str, list[ScoredGeneration]] = {cell: [] for cell in found}
     # Prompt by prompt, so that each is fed once; the longest text first, since at temperature 0
@@ -85,12 +88,14 @@ def _texts(rows: Sequence[Mapping[str, Any]]) -> Iterator[Emitted]:
         groups.setdefault((str(row["prompt_id"]), int(row["repeat"])), []).append(row)
     for (prompt_id, repeat), found in groups.items():
         cycles = sorted(found, key=lambda r: int(r["index"]))
+        sizes = np.array([len(c["emitted_ids"]) for c in cycles], dtype=np.int64)
         yield Emitted(
             prompt_id,
             repeat,
             np.array([i for c in cycles for i in c["emitted_ids"]], dtype=np.int64),
             sum(int(c["num_delivered"]) for c in cycles),
             np.array([i for c in cycles for i in _tested(c)], dtype=np.int64),
+            np.repeat(np.cumsum(sizes) - sizes, sizes),
         )
 
 
@@ -105,11 +110,11 @@ class _Scorer:
     """Scores texts of one block; greedy texts once for all cells that share them."""
 
     def __init__(
-        self, engine: TorchEngine, prompts: Mapping[str, Prompt], sampling: Sampling
+        self, engine: TorchEngine, prompts: Mapping[str, Prompt], sampling: Sampling, depth: int
     ) -> None:
         self.prompts = prompts
         self.sampling = sampling
-        self.scorer = TextScorer(engine.target, engine.draft, sampling)
+        self.scorer = scorer_of(engine.target, engine.draft, sampling, depth)
         self.greedy: dict[str, list[tuple[Ints, TextScores]]] = {}
 
     def scored(self, found: Emitted) -> ScoredGeneration:
@@ -117,12 +122,18 @@ class _Scorer:
         scores = self._greedy(found) if self.sampling.greedy else self._fresh(found)
         numbers = {name: getattr(scores, name) for name in NUMBERS}
         return ScoredGeneration(
-            found.prompt_id, found.repeat, found.text, found.delivered, found.tested, numbers
+            found.prompt_id,
+            found.repeat,
+            found.text,
+            found.delivered,
+            found.tested,
+            numbers,
+            scores.by_start,
         )
 
     def _fresh(self, found: Emitted) -> TextScores:
         prompt = self.prompts[found.prompt_id].token_ids
-        return self.scorer.score(prompt, found.text.tolist(), found.tested)
+        return self.scorer.score(prompt, found.text.tolist(), found.tested, found.begins)
 
     def _greedy(self, found: Emitted) -> TextScores:
         """Both laws are one-hot: a tested token is kept if and only if it is the text's own."""
@@ -134,6 +145,11 @@ class _Scorer:
             scores = self._fresh(found)
             known.append((found.text, scores))
         columns = {name: getattr(scores, name)[:size] for name in NUMBERS}
-        same = (found.tested == found.text).astype(np.float64)
-        columns["keep"] = np.where(found.tested >= 0, same, np.nan)
-        return TextScores(**columns)
+        tested = found.tested >= 0
+        same = np.where(tested, (found.tested == found.text).astype(np.float64), np.nan)
+        columns["keep"] = same
+        if scores.by_start is None:
+            return TextScores(**columns)
+        # Tested in cycles of its own, under their laws.
+        columns |= {"overlap": same, "s": same, "log_q": np.where(same == 1, 0.0, np.nan)}
+        return TextScores(**columns, by_start=scores.by_start[:size])

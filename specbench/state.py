@@ -1,4 +1,4 @@
-"""The text of a batch while it is decoded: one token buffer on the device, lengths on the host."""
+"""The text of a batch while it is decoded: one token buffer on the device, ids on the host too."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ class TextState:
     def __init__(
         self, prompts: Sequence[Sequence[int]], capacity: int, device: torch.device
     ) -> None:
+        self.texts = [list(p) for p in prompts]
+        """Ids of each live row, for drafts that read them on the host."""
         self.lengths = [len(p) for p in prompts]
         self.capacity = capacity
         padded = [[*p, *[0] * (capacity - len(p))] for p in prompts]
@@ -59,23 +61,26 @@ class TextState:
         index = (starts.unsqueeze(-1) + steps).clamp(max=self.capacity - 1)
         self._buffer[: self.rows].scatter_(1, index, ids)
 
-    def advance(self, kept: Sequence[int], accepted: Tensor, ids: Tensor) -> None:
+    def advance(self, emitted: Sequence[Sequence[int]], accepted: Tensor, ids: Tensor) -> None:
         """Add what a cycle gave: its kept drafts, which stand there already, and one more id.
 
-        `accepted` and `ids` are (rows,) on the device; `kept` says the same as `accepted`.
+        `accepted` and `ids` are (rows,) on the device; `emitted` says the same on the host.
         """
         if self.rows == 1:
-            self._buffer[0, self.lengths[0] + kept[0]] = ids[0]
+            self._buffer[0, self.lengths[0] + len(emitted[0]) - 1] = ids[0]
         else:
             ends = self._lengths[: self.rows] + accepted
             self.put_each(ends, ids.unsqueeze(-1))
             self._lengths[: self.rows] = ends + 1
-        self.lengths = [n + k + 1 for n, k in zip(self.lengths, kept, strict=True)]
+        for text, new in zip(self.texts, emitted, strict=True):
+            text.extend(new)
+        self.lengths = [len(text) for text in self.texts]
 
     def keep_rows(self, index: Tensor, rows: Sequence[int]) -> None:
         """Keep only some rows, moved to the front."""
         count = len(rows)
         self._buffer[:count] = self._buffer.index_select(0, index)
         self._lengths[:count] = self._lengths.index_select(0, index)
+        self.texts = [self.texts[r] for r in rows]
         self.lengths = [self.lengths[r] for r in rows]
         self.rows = count

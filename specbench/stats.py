@@ -18,6 +18,7 @@ __all__ = [
     "Paired",
     "accepted_per_drafted",
     "alpha",
+    "drafted_at_least",
     "from_accepted",
     "gap_identity",
     "hazards",
@@ -102,7 +103,9 @@ def tau(sums: CellSums) -> Floats:
     """Tokens emitted per cycle as decided, from 1 to gamma + 1.
 
     The product-limit sum Σ_i S_i of `survival`, mixed with 1 by the share of cycles that
-    drafted nothing. Where no cycle is censored it is Σ(N + 1) / cycles.
+    drafted nothing. Where no cycle is censored it is Σ(N + 1) / cycles, and so it is always where
+    the draft chose its own length: that length tells of what is to come, so a short proposal is
+    no censored long one.
 
     Returns
     -------
@@ -118,13 +121,16 @@ def tau(sums: CellSums) -> Floats:
     >>> round(float(tau(cell.total())[0]), 12)  # 26 tokens in 8 cycles
     3.25
     """
+    if sums.lengths is not None:
+        return 1 + ratio(sums.accepted.sum(axis=1), sums.cycles)
     return _mixed(sums, survival(sums).sum(axis=1))
 
 
 def tau_closed_form(sums: CellSums) -> Floats:
     """Tokens per cycle that independent accepts at `alpha` would give.
 
-    (1 − α^(γ+1)) / (1 − α), mixed with 1 by the share of cycles that drafted nothing.
+    (1 − α^(γ+1)) / (1 − α), mixed with 1 by the share of cycles that drafted nothing; where the
+    draft chose its own length, mixed over the lengths by their share of the cycles.
 
     References
     ----------
@@ -136,8 +142,24 @@ def tau_closed_form(sums: CellSums) -> Floats:
     >>> round(float(tau_closed_form(cell.total())[0]), 4)
     3.2495
     """
+    if sums.lengths is not None:
+        powers = np.power.outer(alpha(sums), np.arange(sums.gamma + 1))
+        share = drafted_at_least(sums)
+        mixed: Floats = np.sum(np.where(share == 0, 0.0, share * powers), axis=1)
+        return mixed
     values = [theory.tau(float(a), sums.gamma) if a == a else np.nan for a in alpha(sums)]
     return _mixed(sums, np.array(values, dtype=np.float64))
+
+
+def drafted_at_least(sums: CellSums) -> Floats:
+    """Share of cycles that drafted i tokens or more, i = 0 … gamma, [rows, gamma + 1].
+
+    1 throughout where the draft has no say in its length.
+    """
+    if sums.lengths is None:
+        return np.ones((sums.clusters, sums.gamma + 1))
+    longer = np.cumsum(sums.lengths[:, ::-1], axis=1)[:, ::-1]
+    return ratio(longer, longer[:, :1])
 
 
 def _mixed(sums: CellSums, drafted: Floats) -> Floats:
@@ -162,7 +184,7 @@ def gap_identity(sums: CellSums) -> Floats:
     """The gap from the share of full accepts alone: α (α^γ − S_γ) / (1 − α).
 
     An identity for every trace of one γ in which no cycle was censored or drafted nothing;
-    NaN where one was.
+    NaN where one was, and where the draft chose its own length.
 
     Examples
     --------
@@ -171,6 +193,8 @@ def gap_identity(sums: CellSums) -> Floats:
     513.0
     """
     kept = alpha(sums)
+    if sums.lengths is not None:
+        return np.full(sums.clusters, np.nan)
     full = ratio(sums.full_accept, sums.cycles)
     gap = np.where(kept == 1, 0.0, ratio(kept * (kept**sums.gamma - full), 1 - kept))
     return np.where((sums.censored > 0) | (sums.undrafted > 0), np.nan, gap)

@@ -40,6 +40,8 @@ class CellSums:
     draft_s: Floats
     verify_s: Floats
     other_s: Floats
+    lengths: Floats | None = None
+    """[M, gamma + 1]: cycles by the tokens that they drafted, where the draft chose how many."""
 
     @property
     def clusters(self) -> int:
@@ -72,7 +74,8 @@ class CellSums:
         return self._each(np.zeros_like)
 
     def _each(self, change: Callable[[Floats], Floats]) -> Self:
-        arrays = {f.name: change(getattr(self, f.name)) for f in fields(self) if f.name != "gamma"}
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "gamma"}
+        arrays = {name: change(rows) for name, rows in given.items() if rows is not None}
         return type(self)(self.gamma, **arrays)
 
 

@@ -5,22 +5,24 @@ Theory.md, section 7, V3. The texts are those of the engine as it runs; the laws
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from specbench.drafts.base import Draft
+from specbench.drafts.base import Draft, by_context, by_start
 from specbench.faults import Laws
 from specbench.law_tests import POWER, Measured
 from specbench.lm import CausalLM, Reader
 from specbench.records import Cycle, Generation, Sampling
 from specbench.sampling import law
 from specbench.score import chunk_of
+from specbench.score_starts import StartLaws
 from specbench.text_tests import Positions, TextSums
 
+Ints = npt.NDArray[np.int64]
 HELD = 4
 """Laws of this many kinds are held where a score holds one."""
 
@@ -49,16 +51,33 @@ class TextCheck:
         tokens = torch.tensor([ids], device=self.target.device)
         start, end = len(one.prompt_token_ids), len(ids)
         with torch.inference_mode():
-            rows = self._reader.along(tokens, start, end, self._chunk)
-            others = self.draft.along(tokens, start, end, self.sampling, self._chunk)
+            q_of = self._drafts_laws(tokens, start, end, one.cycles, seen.drafted)
             last: Tensor | None = None
-            for (at, logits), (q, _) in zip(rows, others, strict=True):
+            for at, logits in self._reader.along(tokens, start, end, self._chunk):
                 p = law(logits, self.sampling)
                 before = torch.cat([p[:1] if last is None else last, p[:-1]])
                 last = p[-1:]
                 part = seen[at - start : at - start + len(p)]
-                self._add(logits, p, q, before, part)
+                self._add(logits, p, q_of(at - start, p), before, part)
         self.size += len(seen.emitted)
+
+    def _drafts_laws(
+        self, tokens: Tensor, start: int, end: int, cycles: Sequence[Cycle], tested: Ints
+    ) -> Callable[[int, Tensor], Tensor]:
+        """Gives q (n, V) at the positions of each next p (n, V).
+
+        A law by start is that of the cycle that a position was tested in. Elsewhere it is p itself,
+        which looks at nothing.
+        """
+        draft = self.draft
+        if by_context(draft):
+            found = draft.along(tokens, start, end, self.sampling, self._chunk)
+            return lambda _, p: next(found)[0]
+        assert by_start(draft)
+        begins = begins_of(cycles)
+        depth = max((cycle.gamma for cycle in cycles), default=0)
+        laws = StartLaws(draft, tokens, start, end, depth, self.sampling, begins, tested)
+        return laws.as_tested
 
     def _add(self, logits: Tensor, p: Tensor, q: Tensor, before: Tensor, part: Positions) -> None:
         ids = torch.from_numpy(part.emitted).to(p.device)
@@ -94,6 +113,12 @@ def outside(logits: Tensor, ids: Tensor, sampling: Sampling, delta: float) -> Te
     own = logits.gather(1, ids.unsqueeze(-1)).double()
     moved = logits.double() + torch.where(logits > own, -delta / 2, delta / 2)
     return law(moved, sampling).gather(1, ids.unsqueeze(-1)).squeeze(-1) == 0
+
+
+def begins_of(cycles: Sequence[Cycle]) -> Ints:
+    """Where the cycle of each emitted token began."""
+    sizes = np.array([len(cycle.emitted_ids) for cycle in cycles], dtype=np.int64)
+    return np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
 def positions_of(cycles: Sequence[Cycle]) -> Positions:

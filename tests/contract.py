@@ -24,10 +24,13 @@ WARM = Sampling(2.0)
 GAMMA = 3
 SPECS: dict[str, tuple[str, dict[str, Any]]] = {
     "hf": ("draft", {}),
+    "ngram": ("", {"max": 3}),
+    "suffix": ("", {}),
+    "suffix law=counts": ("", {"law": "counts", "factor": 8}),
     "self": ("", {}),
     "synthetic": ("", {"alpha": 0.6}),
 }
-"""How each kind is opened: the folder of its model, if it takes one, and its options."""
+"""How each kind is opened, one of them twice: the folder of its model, if any, and its options."""
 REPEATS = (7, 3, 9, 7, 3, 9, 7, 3, 9, 4, 7, 3)
 PROMPTS: tuple[tuple[int, ...], ...] = (REPEATS, (1, 5, 9), (4,), (2, 17, 30, 4, 4, 8))
 
@@ -43,7 +46,7 @@ class Bench:
     forwards: list[str] = field(default_factory=list)
 
 
-def bench(kind: str, folder: Path) -> Bench:
+def bench(name: str, folder: Path) -> Bench:
     """RND(0) as the target; NOISY(0.1) where a kind wants a model of its own."""
     if not (folder / "draft").exists():
         models.save(models.rnd(), folder / "target")
@@ -51,7 +54,7 @@ def bench(kind: str, folder: Path) -> Bench:
     target = models.lm(models.rnd())
     tokenizer = hf.AutoTokenizer.from_pretrained(folder / "target")
     context = Context(target, tokenizer, torch.device("cpu"), "float64")
-    ref, options = SPECS[kind]
+    kind, (ref, options) = name.split()[0], SPECS[name]
     draft = open_draft(kind, str(folder / ref) if ref else "", options, kind, context)
     return Bench(kind, models.rnd(), target, draft)
 

@@ -17,16 +17,16 @@ from specbench.kinds import KINDS
 from specbench.law_tests import FAMILY
 from specbench.lm import CausalLM
 from specbench.records import Sampling
-from specbench.score import TextScorer
+from specbench.score_starts import scorer_of
 from specbench.verify_text import TextCheck
 
 LENGTH = 24
 GREEDY = Sampling(0.0)
 
 
-@pytest.fixture(scope="module", params=list(KINDS))
+@pytest.fixture(scope="module", params=list(SPECS))
 def at(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    return contract.bench(request.param, tmp_path_factory.mktemp(request.param))
+    return contract.bench(request.param, tmp_path_factory.mktemp("pair"))
 
 
 @cache
@@ -35,7 +35,7 @@ def plain(prompt: tuple[int, ...]) -> list[int]:
 
 
 def test_every_kind_is_under_the_contract() -> None:
-    assert list(SPECS) == list(KINDS)
+    assert list(dict.fromkeys(name.split()[0] for name in SPECS)) == list(KINDS)
 
 
 @pytest.mark.parametrize("gamma", [0, 1, GAMMA, 7])
@@ -158,11 +158,15 @@ def test_scoring_finds_what_the_engine_decided_by(at: Bench, sampling: Sampling)
     (result,) = run(at, [prompt], draft=draft, sampling=sampling, max_new=LENGTH)
     text = [i for c in result.cycles for i in c.emitted_ids]
     tested = np.array([i for c in result.cycles for i in contract.tested(c)])
-    scores = TextScorer(at.target, at.draft, sampling).score(prompt, text, tested)
+    sizes = [len(c.emitted_ids) for c in result.cycles]
+    begins = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    scores = scorer_of(at.target, at.draft, sampling, GAMMA).score(prompt, text, tested, begins)
     place = 0
     drafting = iter(draft.seen)
     for cycle in result.cycles:
         ids, law = of_row(next(drafting).proposal, 0)
+        if scores.by_start is not None:
+            assert (~np.isnan(scores.by_start[place])).sum() == len(ids) or law is not None
         for depth in range(cycle.num_tested):
             context = [*prompt, *text[: place + depth]]
             p = next_law(at, context, sampling)
@@ -176,6 +180,10 @@ def test_scoring_finds_what_the_engine_decided_by(at: Bench, sampling: Sampling)
             assert np.exp(np.nan_to_num(scores.log_q[t], nan=-np.inf)) == pytest.approx(
                 float(q[text[t]]), abs=1e-8
             )
+            s = min(1.0, float(q[text[t]] / p[text[t]]))
+            assert scores.s[t] == pytest.approx(s, abs=1e-8)
+            if scores.by_start is not None:
+                assert scores.by_start[place, depth] == pytest.approx(s, abs=1e-8)
         place += len(cycle.emitted_ids)
 
 

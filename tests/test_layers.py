@@ -26,7 +26,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
             """
             records kinds cycle_law inverse_law run_law speed_law theory trace gamma intervals sums
             stats scored_text replay iid_counts iid faults law_tests law_stats text_tests verified
-            decompose latency_parts policies predict ranking changes gates
+            decompose latency_parts policies predict draft_lengths ranking changes gates
             forward_modes roofline latency_model speed_map
             """
         ),
@@ -36,8 +36,8 @@ FLOORS: list[tuple[list[str], set[str]]] = [
         words(
             """
             recipe_values recipe_faults recipe_check recipe_specs recipe recipe_load prompt_files
-            prompt_rows prompt_hub prompts long_prompts files lock schema checked rows results cells
-            matched score_files scored_cells recovery summary journal rank_files rank_read
+            prompt_rows prompt_hub prompts long_prompts files lock schema checked rows results
+            cycle_sums cells matched score_files scored_cells recovery summary journal rank_files rank_read
             map_files
             """
         ),
@@ -55,7 +55,9 @@ FLOORS: list[tuple[list[str], set[str]]] = [
     (
         words(
             """
-            drafts.base drafts.pairing drafts.hf drafts.self_draft drafts.synthetic drafts
+            drafts.base drafts.options drafts.pairing drafts.hf drafts.self_draft drafts.synthetic
+            drafts.lookup drafts.ngram drafts.automaton drafts.suffix drafts.parts drafts.layerskip
+            drafts.quantized drafts.sparsekv drafts.external drafts
             """
         ),
         {"torch"},
@@ -72,7 +74,8 @@ FLOORS: list[tuple[list[str], set[str]]] = [
     (
         words(
             """
-            interrupt preflight manifest destination progress score scoring sweep ab rank_texts rank
+            interrupt preflight manifest destination progress score score_starts scoring sweep
+            ab rank_texts rank
             verify_exact verify_sequence verify_text verify_passes verify_greedy verify doctor
             pair_check time_map
             """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import torch
 from torch import Tensor
@@ -32,6 +32,18 @@ probability, at temperature 0 that of its logits as they are."""
 
 
 @dataclass(frozen=True, slots=True)
+class Chain:
+    """What would be proposed from one place of a text if every draft so far were the text's own."""
+
+    tokens: tuple[int, ...]
+    """Where the law is one-hot, the ids; else empty."""
+    law: Tensor | None
+    """(depth, V) float64; None: one-hot. It may end with the text."""
+    length: int
+    """How many tokens are proposed, at most the depth that was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
 class Context:
     """What a draft may use: the target it drafts for, and how models are loaded."""
 
@@ -55,6 +67,9 @@ class Draft(Protocol):
     vocab_size: int
     """Ids that it can draft are below this."""
     dtype: str
+    own_length: bool
+    """Whether it may propose fewer tokens than it was asked for, of its own accord. The first of
+    those that it proposes at γ are then what it proposes at a smaller γ."""
 
     def start(self, state: TextState, sampling: Sampling, capacity: int) -> None:
         """Prepare for a batch: all that happens once before its first cycle (timed as prefill)."""
@@ -68,11 +83,6 @@ class Draft(Protocol):
     def keep_rows(self, index: Tensor, rows: list[int]) -> None:
         """Keep only some rows of the batch, moved to the front."""
 
-    def along(
-        self, tokens: Tensor, start: int, end: int, sampling: Sampling, chunk: int
-    ) -> Iterator[Along]:
-        """Laws at positions start … end − 1 of one text (1, ≥ end), chunk by chunk."""
-
     def nbytes(self) -> int:
         """Bytes of its own: weights that are not the target's, and its state of the last batch."""
 
@@ -81,3 +91,31 @@ class Draft(Protocol):
 
     def problem(self) -> str | None:
         """Why what was just generated does not count, if so; read after a generation."""
+
+
+class ContextDraft(Draft, Protocol):
+    """A draft of law `context`."""
+
+    def along(
+        self, tokens: Tensor, start: int, end: int, sampling: Sampling, chunk: int
+    ) -> Iterator[Along]:
+        """Laws at positions start … end − 1 of one text (1, ≥ end), chunk by chunk."""
+
+
+class StartDraft(Draft, Protocol):
+    """A draft of law `start`."""
+
+    def chains(
+        self, tokens: Tensor, start: int, end: int, depth: int, sampling: Sampling
+    ) -> Iterator[Chain]:
+        """What a cycle would propose that begins at position start, … end − 1 of one text."""
+
+
+def by_context(draft: Draft) -> TypeGuard[ContextDraft]:
+    """Whether its law is that of the text alone."""
+    return draft.law == "context"
+
+
+def by_start(draft: Draft) -> TypeGuard[StartDraft]:
+    """Whether its law also depends on where the cycle began."""
+    return draft.law == "start"

@@ -23,6 +23,7 @@ class HfDraft:
     """A model that drafts token by token from its own KV state."""
 
     law: Law = "context"
+    own_length = False
     shares_weights = False
     """Whether its weights are the target's own."""
 

@@ -175,7 +175,7 @@ class _Batch:
             ],
             dim=1,
         ).tolist()
-        kept = []
+        kept, emitted = [], []
         for i, (row, (accepted, following, bad, *drafted)) in enumerate(
             zip(self.live, packed, strict=True)
         ):
@@ -184,7 +184,8 @@ class _Batch:
             real = drafted if counts is None else drafted[: counts[i]]
             row.settle(wanted, real, accepted, following)
             kept.append(accepted)
-        self.state.advance(kept, decision.num_accepted, decision.next_token)
+            emitted.append([*real[:accepted], following])
+        self.state.advance(emitted, decision.num_accepted, decision.next_token)
         if self.draft is not None:
             self.draft.commit(kept, self.state)
         self._drop_finished()

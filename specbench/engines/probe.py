@@ -12,12 +12,19 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from specbench.drafts.base import Draft, Proposal
 from specbench.engines.loop import Job, RowResult, decode
 from specbench.engines.rows import Limits
 from specbench.engines.torch_engine import TorchEngine
 from specbench.records import Sampling
 from specbench.sampling import uniforms
+from specbench.state import TextState
 
 BEFORE, AFTER = 2, 2
 """Plain steps timed per place before and after its cycles; one more, the first, is left out."""
@@ -34,6 +41,34 @@ class StepTime:
     other_s: float
     context: float = 0.0
     """Tokens of text before it, the mean over rows."""
+
+
+class Filled:
+    """A draft that chooses its own length, made to propose as many tokens as it is asked for.
+
+    So that a cycle of every length can be timed anywhere; a time does not depend on the ids.
+    """
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._draft, name)
+
+    def propose(self, gamma: int, state: TextState, uniforms: Tensor) -> Proposal:
+        """Fill up with the id 0; every token counts."""
+        found = self._draft.propose(gamma, state, uniforms)
+        missing = gamma - found.tokens.shape[1]
+        if not missing:
+            return Proposal(found.tokens, found.law)
+        law = found.law
+        if law is not None:
+            rest = law.new_zeros(law.shape[0], missing, law.shape[2])
+            rest[..., 0] = 1.0
+            law = torch.cat([law, rest], dim=1)
+        tokens = pad(found.tokens, (0, missing))
+        state.put(0, tokens)
+        return Proposal(tokens, law)
 
 
 def schedule_of(gammas: Sequence[int], key: str) -> tuple[int, ...]:
@@ -87,7 +122,8 @@ def time_cycles(
 
 def _timed(job: Job, engine: TorchEngine) -> list[StepTime]:
     assert job.schedule is not None
-    rows = decode(job, engine.target, engine.draft)
+    draft = engine.draft
+    rows = decode(job, engine.target, Filled(draft) if draft and draft.own_length else draft)
     skipped = {0, 1 + BEFORE}
     before = [_lengths(len(p), row) for p, row in zip(job.prompts, rows, strict=True)]
     return [

@@ -12,6 +12,7 @@ from specbench.cautions import Caution, cautions
 from specbench.diagnosis import Diagnosis
 from specbench.findings import DraftFinding, Finding, Paragraph
 from specbench.intervals import Interval, jackknife
+from specbench.kinds import law_of
 from specbench.results import RunData
 from specbench.sums import Floats, Paired, ratio
 from specbench.verdicts import CLEAR, choose, verdict
@@ -90,7 +91,10 @@ def _diagnosed(view: View, one: DraftFinding) -> DraftFinding:
     row = one.choice.row if one.choice else measured[-1] if measured else None
     if row is None:
         return one
-    found = Diagnosis(view.run.folder, one.block.kind, row, one.block.baseline)
+    drafts = view.run.manifest.get("drafts")
+    about = drafts.get(one.block.draft) if isinstance(drafts, dict) else None
+    law = law_of(one.block.kind, about)
+    found = Diagnosis(view.run.folder, one.block.kind, row, one.block.baseline, law)
     return replace(one, diagnosis=found)
 
 

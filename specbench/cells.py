@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from specbench.results import RunData, draft_lengths, first_cycles
+from specbench.cycle_sums import draft_lengths, first_cycles
+from specbench.results import RunData
 from specbench.stats import CellSums, Floats, Paired
 
 if TYPE_CHECKING:

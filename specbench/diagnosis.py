@@ -15,8 +15,9 @@ from specbench.gap_cause import gap_cause, text_cause
 from specbench.iid import IidReport
 from specbench.iid_counts import full_accept_excess
 from specbench.intervals import Interval, jackknife
-from specbench.kinds import KINDS
+from specbench.kinds import law_of
 from specbench.precision import Precision, precisions
+from specbench.records import Law
 from specbench.scored_cells import by_generation, cell_cycles, delivered_texts, iid_report
 from specbench.view import Row
 
@@ -34,6 +35,8 @@ class Diagnosis:
     kind: str
     row: Row
     baseline: Row | None
+    law: Law | None = None
+    """What the draft's law depends on, where that is not known from its kind."""
 
     @cached_property
     def gap(self) -> GapParts | None:
@@ -60,8 +63,7 @@ class Diagnosis:
 
     @property
     def _by_start(self) -> bool:
-        kind = KINDS.get(self.kind)
-        return kind is not None and kind.law == "start"
+        return (self.law or law_of(self.kind, None)) == "start"
 
     @cached_property
     def cause(self) -> str:

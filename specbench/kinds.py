@@ -6,6 +6,7 @@ Pure data, so that recipes can be checked and listed without loading any model l
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 from specbench.records import Law
 
@@ -20,13 +21,28 @@ class Kind:
     sure_of_q: str
     loads: str
     """`module:Class`, imported on use."""
-    law: Law = "context"
+    costs: str = ""
+    """What a draft token takes, in words."""
+    law: Law | None = "context"
+    """None: as its class says."""
     takes_ref: bool = False
+    code: bool = False
+    """Whether its reference is code, and no model."""
     options: tuple[str, ...] = ()
+    any_options: bool = False
+    """Whether it takes options of any name."""
     own_length: bool = False
     """Whether it may propose fewer tokens than γ, of its own accord."""
     simulated_time: bool = False
     """Its times are simulated and never stand in columns of measured ones."""
+
+
+def law_of(kind: str, about: object) -> Law | None:
+    """What a draft's law depends on, from what `run.json` says of it, else from its kind."""
+    said = about.get("law") if isinstance(about, dict) else None
+    if said in ("context", "start"):
+        return cast("Law", said)
+    return KINDS[kind].law if kind in KINDS else None
 
 
 KINDS: dict[str, Kind] = {
@@ -38,6 +54,7 @@ KINDS: dict[str, Kind] = {
             "a model",
             "yes",
             "specbench.drafts.hf:HfDraft",
+            "a forward of that model per token",
             takes_ref=True,
         ),
         Kind(
@@ -46,6 +63,7 @@ KINDS: dict[str, Kind] = {
             "–",
             "one-hot",
             "specbench.drafts.ngram:NgramDraft",
+            "microseconds on the host per cycle, no forward",
             law="start",
             options=("max", "min"),
             own_length=True,
@@ -54,18 +72,30 @@ KINDS: dict[str, Kind] = {
             "suffix",
             "the longest match, any length",
             "–",
-            "one-hot, or by counts",
+            "one-hot",
             "specbench.drafts.suffix:SuffixDraft",
+            "microseconds on the host per cycle, no forward",
             law="start",
             options=("factor", "prob", "min", "law"),
             own_length=True,
         ),
         Kind(
-            "self",
-            "the target itself (α is 1: a check)",
+            "layerskip",
+            "the target's own layers, fewer",
             "–",
             "yes",
-            "specbench.drafts.self_draft:SelfDraft",
+            "specbench.drafts.layerskip:LayerSkipDraft",
+            "those layers and the head per token; no memory for the first k",
+            options=("layers",),
+        ),
+        Kind(
+            "quantized",
+            "the target in int8",
+            "a CPU",
+            "yes",
+            "specbench.drafts.quantized:QuantizedDraft",
+            "a forward in int8 per token, weights of a quarter and a KV state",
+            options=("keep",),
         ),
         Kind(
             "synthetic",
@@ -73,8 +103,29 @@ KINDS: dict[str, Kind] = {
             "–",
             "yes",
             "specbench.drafts.synthetic:SyntheticDraft",
+            "simulated: c target steps per token",
             options=("alpha", "c"),
             simulated_time=True,
+        ),
+        Kind(
+            "self",
+            "the target itself (α is 1: a check)",
+            "–",
+            "yes",
+            "specbench.drafts.self_draft:SelfDraft",
+            "a forward of the target per token",
+        ),
+        Kind(
+            "external",
+            "your class",
+            "module:Class",
+            "as given",
+            "specbench.drafts.external:ExternalDraft",
+            "as your class does",
+            law=None,
+            takes_ref=True,
+            code=True,
+            any_options=True,
         ),
     )
 }

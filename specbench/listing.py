@@ -72,16 +72,24 @@ def _drafts() -> Listing:
 def _kind(kind: Kind) -> Listing:
     form = kind.name + (":ref" if kind.takes_ref else "")
     options = ",".join(f"{option}=…" for option in kind.options)
+    if kind.any_options:
+        options = "key=value…"
     if options:
         form += f"{',' if kind.takes_ref else ':'}{options}"
-    law = {"context": "the text so far", "start": "the text, and where the cycle began"}
+    law = {
+        "context": "the text so far",
+        "start": "the text, and where the cycle began",
+        None: "as the class says",
+    }
     rows = (
         ("drafts with", kind.drafts_with),
         ("written", f"[label=]{form}"),
-        ("options", ", ".join(kind.options) or "none"),
+        ("options", "any" if kind.any_options else ", ".join(kind.options) or "none"),
         ("needs", kind.needs),
+        ("costs", kind.costs),
         ("sure of q", kind.sure_of_q),
         ("q depends on", law[kind.law]),
+        ("proposes", "γ tokens, or fewer" if kind.own_length else "γ tokens"),
         ("times", "simulated, in columns of their own" if kind.simulated_time else "measured"),
     )
     return Listing((kind.name, ""), rows)

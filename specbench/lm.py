@@ -38,6 +38,8 @@ class CausalLM:
         self.context = context_limit(self.config)
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
+        self.coarse = False
+        """Whether inputs are rounded to few steps, so that rounding in a float may move one."""
         self.num_layers = int(self.config.num_hidden_layers)
         self.weight_bytes, self.matmul_weights = weights_read(model)
         self._cache_name = _cache_argument(model)

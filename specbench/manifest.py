@@ -77,7 +77,7 @@ def models_of(ready: Ready) -> dict[str, object]:
     config = ready.engine.target.model.config
     found = {recipe.target.label: model_identity(recipe.target.location, config)}
     for spec in recipe.drafts:
-        if spec.location:
+        if spec.model:
             config = ready.configs.get(spec.label)
-            found[spec.label] = model_identity(spec.location, config)
+            found[spec.label] = model_identity(spec.model, config)
     return dict(found)

@@ -7,6 +7,7 @@ from typing import Any
 
 from specbench import loading
 from specbench.drafts.pairing import check_vocabularies
+from specbench.kinds import KINDS
 from specbench.lm import UNLIMITED, context_limit, windows_of
 from specbench.recipe import default_recipe, merge_flags
 
@@ -19,10 +20,10 @@ def check_pair(target: str, drafts: Sequence[str], *, trust_remote_code: bool = 
     windows_of(config, label)
     lines = [f"{label}: {len(tokenizer.get_vocab()):,} tokens, {_context(config)}"]
     for spec in recipe.drafts:
-        if not spec.location:
-            lines.append(f"ok  {spec.label}: drafts with the target itself")
+        if not spec.model:
+            lines.append(f"ok  {spec.label}: drafts with {KINDS[spec.kind].drafts_with}")
             continue
-        other, config = _opened(spec.location, "--draft", trust_remote_code)
+        other, config = _opened(spec.model, "--draft", trust_remote_code)
         check_vocabularies(tokenizer, other, label, spec.label)
         windows_of(config, spec.label)
         lines.append(f"ok  {spec.label}: the same vocabulary, {_context(config)}")

@@ -175,8 +175,8 @@ def short(prompts: Sequence[Prompt]) -> list[Prompt]:
 def _find_drafts(recipe: Recipe) -> None:
     """Refuse a draft that is plainly not there before the target is read."""
     for spec in recipe.drafts:
-        if spec.location:
-            resolve(spec.location, "--draft")
+        if spec.model:
+            resolve(spec.model, "--draft")
 
 
 def _check(

@@ -16,8 +16,8 @@ from specbench.recipe_values import did_you_mean, fault, faults, label_checked, 
 
 EMBEDDED = "embedded"
 """The name of the pair that ships inside the package."""
-
 LARGEST_OPTION = 2**63
+MODEL, CODE = "a model: a hub id, a folder or a .gguf file", "code: module:Class"
 
 Option = str | int | float
 Faults = list[tuple[tuple[str | int, ...], str]]
@@ -62,7 +62,12 @@ class DraftSpec(BaseModel):
     @property
     def location(self) -> str:
         """What a loader opens: a hub id, or a path; empty for a kind that loads nothing."""
-        return location(self.ref, "draft")
+        return self.ref if KINDS[self.kind].code else location(self.ref, "draft")
+
+    @property
+    def model(self) -> str:
+        """Where the model is that it loads, if any."""
+        return "" if KINDS[self.kind].code else self.location
 
     def __hash__(self) -> int:
         """Equal specs hash alike, whatever the order of their options."""
@@ -231,9 +236,8 @@ def _draft_fields(value: Mapping[Any, Any]) -> dict[str, Any]:
     found = _ref_faults(ref, KINDS[kind]) + found
     if found:
         raise faults(found, value)
-    ref = ref or ""
-    label = str(name) if name is not None else _label(kind, ref, options)
-    return {"label": label_checked(label), "kind": kind, "ref": ref, "options": options}
+    label = str(name) if name is not None else _label(kind, ref or "", options)
+    return {"label": label_checked(label), "kind": kind, "ref": ref or "", "options": options}
 
 
 def _unknown_kind(kind: object) -> str:
@@ -244,7 +248,7 @@ def _ref_faults(ref: object, kind: Kind) -> Faults:
     if ref is not None and not isinstance(ref, str):
         return [(("ref",), f"{quoted(ref)} is not text")]
     if kind.takes_ref and not (ref or "").strip():
-        return [(("ref",), f"{kind.name} needs a model: a hub id, a folder or a .gguf file")]
+        return [(("ref",), f"{kind.name} needs {CODE if kind.code else MODEL}")]
     if ref and not kind.takes_ref:
         return [(("ref",), f"{kind.name} takes no model, but {quoted(ref)} is given")]
     return []
@@ -254,7 +258,7 @@ def _checked_options(given: Mapping[str, object], kind: Kind) -> tuple[dict[str,
     options: dict[str, Option] = {}
     found: Faults = []
     for key, value in given.items():
-        if key not in kind.options:
+        if key not in kind.options and not kind.any_options:
             ends = did_you_mean(
                 key, kind.options, otherwise="" if kind.options else "; it has none"
             )

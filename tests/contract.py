@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import transformers as hf
 from torch import Tensor
 
 from specbench.drafts import Context, open_draft
-from specbench.drafts.base import Draft, Proposal
+from specbench.drafts.base import Draft, Proposal, needs_kv
 from specbench.engines.loop import RowResult
 from specbench.lm import CausalLM
 from specbench.records import Cycle, Generation, Sampling
@@ -27,8 +27,12 @@ SPECS: dict[str, tuple[str, dict[str, Any]]] = {
     "ngram": ("", {"max": 3}),
     "suffix": ("", {}),
     "suffix law=counts": ("", {"law": "counts", "factor": 8}),
-    "self": ("", {}),
+    "layerskip": ("", {"layers": 1}),
+    "layerskip layers=1-1": ("", {"layers": "1-1"}),
+    "quantized": ("", {"keep": "lm_head"}),
     "synthetic": ("", {"alpha": 0.6}),
+    "self": ("", {}),
+    "external": ("own_draft:Greedy", {"model": "draft"}),
 }
 """How each kind is opened, one of them twice: the folder of its model, if any, and its options."""
 REPEATS = (7, 3, 9, 7, 3, 9, 7, 3, 9, 4, 7, 3)
@@ -43,7 +47,11 @@ class Bench:
     model: Any
     target: CausalLM
     draft: Draft
-    forwards: list[str] = field(default_factory=list)
+
+    @property
+    def rounding(self) -> float:
+        """How far two ways to compute the same law may be apart; steps of an input are coarse."""
+        return 0.03 if self.kind == "quantized" else 1e-8
 
 
 def bench(name: str, folder: Path) -> Bench:
@@ -55,7 +63,9 @@ def bench(name: str, folder: Path) -> Bench:
     tokenizer = hf.AutoTokenizer.from_pretrained(folder / "target")
     context = Context(target, tokenizer, torch.device("cpu"), "float64")
     kind, (ref, options) = name.split()[0], SPECS[name]
-    draft = open_draft(kind, str(folder / ref) if ref else "", options, kind, context)
+    options = {k: str(folder / v) if k == "model" else v for k, v in options.items()}
+    where = str(folder / ref) if kind == "hf" else ref
+    draft = open_draft(kind, where, options, kind, context)
     return Bench(kind, models.rnd(), target, draft)
 
 
@@ -120,6 +130,10 @@ def proposed(
     capacity = len(text) + 2 * gamma + 2
     with torch.inference_mode():
         state = TextState([text], capacity, at.target.device)
+        if needs_kv(at.draft):
+            session = at.target.session(1, capacity)
+            session.prefill(state.tokens, len(text) - 1)
+            at.draft.attach(session)
         at.draft.start(state, sampling, capacity)
         return at.draft.propose(gamma, state, uniforms)
 

@@ -7,6 +7,7 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,6 @@ from specbench.diagnosis import BY_START, UNSCORED, Diagnosis
 from specbench.effects import between_sd, lag_correlation, slope
 from specbench.gap_cause import NOT_FOUND, text_cause
 from specbench.intervals import Interval, holm
-from specbench.kinds import KINDS
 from specbench.markdown import why_markdown
 from specbench.plots import draw_pictures
 from specbench.precision import per_cycle
@@ -81,10 +81,10 @@ def test_text_of_another_length_is_not_scored(tmp_path: Path) -> None:
     assert (short.gap, short.no_gap) == (None, UNSCORED)
 
 
-def test_law_by_start_is_not_split(scored: Advice, monkeypatch: pytest.MonkeyPatch) -> None:
-    kind = replace(KINDS["hf"], name="ngram", law="start")
-    monkeypatch.setitem(KINDS, "ngram", kind)
-    found = replace(diagnosis(scored), kind="ngram")
+@pytest.mark.parametrize("said", [{"kind": "ngram", "law": None}, {"law": "start"}])
+def test_law_by_start_is_not_split(scored: Advice, said: dict[str, Any]) -> None:
+    """By what the run says of the draft, and where it says nothing by its kind."""
+    found = replace(diagnosis(scored), **said)
     assert (found.gap, found.no_gap) == (None, BY_START)
     assert found.cause
 

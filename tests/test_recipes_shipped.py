@@ -14,7 +14,9 @@ NAMES = (
     "gpu-llama-8b-1b",
     "gpu-qwen3",
     "long-context",
+    "ngram",
     "quickstart",
+    "self-drafts",
     "smollm2-offline",
     "spec-bench",
 )

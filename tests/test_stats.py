@@ -184,7 +184,7 @@ def test_intervals_cover_at_their_level() -> None:
 def clustered(kept: list[np.ndarray], gamma: int) -> CellSums:
     """Cycles of several prompts, summed by prompt."""
     totals = [from_accepted(k.tolist(), gamma).total() for k in kept]
-    names = [name for name in vars(totals[0]) if name != "gamma"]
+    names = [name for name, rows in vars(totals[0]).items() if isinstance(rows, np.ndarray)]
     return CellSums(gamma, **{n: np.concatenate([getattr(t, n) for t in totals]) for n in names})
 
 

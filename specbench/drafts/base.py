@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeGuard
 import torch
 from torch import Tensor
 
-from specbench.lm import CausalLM
+from specbench.lm import CausalLM, Session
 from specbench.records import Law, Sampling
 from specbench.state import TextState
 
@@ -119,3 +119,18 @@ def by_context(draft: Draft) -> TypeGuard[ContextDraft]:
 def by_start(draft: Draft) -> TypeGuard[StartDraft]:
     """Whether its law also depends on where the cycle began."""
     return draft.law == "start"
+
+
+class KvDraft(Draft, Protocol):
+    """A draft that drafts on the target's own KV state."""
+
+    def attach(self, session: Session) -> None:
+        """Take the target's KV state of a batch, its prompt fed; `start` follows.
+
+        A draft may write behind the text: the target's pass writes all of it anew.
+        """
+
+
+def needs_kv(draft: Draft) -> TypeGuard[KvDraft]:
+    """Whether it has to be given the target's KV state."""
+    return bool(getattr(draft, "needs_kv", False))

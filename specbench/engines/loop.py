@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specbench.drafts.base import Draft, Proposal
+from specbench.drafts.base import Draft, Proposal, needs_kv
 from specbench.engines.rows import Limits, Outcome, Row
 from specbench.errors import CellFailed
 from specbench.lm import CausalLM, Session
@@ -92,6 +92,8 @@ class _Batch:
         self.session = self.target.session(self.state.rows, self.job.capacity)
         self.session.prefill(self.state.tokens, self.state.longest - 1)
         if self.draft is not None:
+            if needs_kv(self.draft):
+                self.draft.attach(self.session)
             self.draft.start(self.state, self.job.sampling, self.job.capacity)
         cpu = time.process_time()
         last = None if self.job.schedule is None else len(self.job.schedule)

@@ -138,7 +138,7 @@ def _judge(model: CausalLM, off: float, got: Tensor, want: Tensor) -> None:
     # Stock eager attention has a float32 softmax, in float64 too.
     exact = LIMITS[torch.float32 if _capped(model) else model.dtype]
     limit = exact * max(1.0, float(want.abs().max()) / 10)
-    half = model.dtype in (torch.bfloat16, torch.float16)
+    half = model.coarse or model.dtype in (torch.bfloat16, torch.float16)
     fine = total_variation(got, want) <= HALF_TV_LIMIT if half else off <= limit
     if not fine:
         raise PairRefused(

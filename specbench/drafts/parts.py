@@ -1,0 +1,41 @@
+"""Models made from a target's own parts: copies of its structure that hold its very weights."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from torch import nn
+
+from specbench.errors import PairRefused
+
+
+def shallow(module: Any) -> Any:
+    """A module of the same children, parameters and buffers, whose children can be replaced."""
+    found = copy.copy(module)
+    found._modules = dict(module._modules)
+    return found
+
+
+def layers_of(model: Any) -> tuple[str, str, nn.ModuleList]:
+    """The decoder's layers, with the names of the decoder and of its list of layers."""
+    count = model.config.get_text_config(decoder=True).num_hidden_layers
+    prefix = str(model.base_model_prefix)
+    for name, child in getattr(model, prefix, model).named_children():
+        if isinstance(child, nn.ModuleList) and len(child) == count:
+            return prefix, name, child
+    raise PairRefused(
+        "the target's layers cannot be told apart",
+        where=f"{type(model).__name__} has no list of {count} layers",
+        hint="a decoder of the usual form, such as Llama, Qwen, Gemma or GPT-2",
+    )
+
+
+def with_layers(model: Any, chosen: list[int]) -> Any:
+    """The model with only some of its layers; nothing is copied but the frame around them."""
+    prefix, name, layers = layers_of(model)
+    cut = shallow(model)
+    decoder = shallow(getattr(model, prefix))
+    decoder._modules[name] = nn.ModuleList([layers[at] for at in chosen])
+    cut._modules[prefix] = decoder
+    return cut

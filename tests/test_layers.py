@@ -37,8 +37,8 @@ FLOORS: list[tuple[list[str], set[str]]] = [
             """
             recipe_values recipe_faults recipe_check recipe_specs recipe recipe_load prompt_files
             prompt_rows prompt_hub prompts long_prompts files lock schema checked rows results
-            cycle_sums cells matched score_files scored_cells recovery summary journal rank_files rank_read
-            map_files
+            cycle_sums cells matched score_files scored_cells recovery summary journal rank_files
+            rank_read map_files
             """
         ),
         {"numpy", "pydantic", "pydantic_core", "yaml"},
@@ -57,7 +57,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
             """
             drafts.base drafts.options drafts.pairing drafts.hf drafts.self_draft drafts.synthetic
             drafts.lookup drafts.ngram drafts.automaton drafts.suffix drafts.parts drafts.layerskip
-            drafts.quantized drafts.sparsekv drafts.external drafts
+            drafts.quantized drafts.external drafts
             """
         ),
         {"torch"},

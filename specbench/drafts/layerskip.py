@@ -18,7 +18,7 @@ from torch import Tensor
 from specbench.drafts.base import Context
 from specbench.drafts.hf import HfDraft
 from specbench.drafts.options import refuse
-from specbench.drafts.parts import layers_of, with_layers
+from specbench.drafts.parts import layers_of, own_session, with_layers
 from specbench.errors import UsageError
 from specbench.lm import CausalLM, Session
 from specbench.records import Sampling
@@ -58,7 +58,7 @@ class FirstLayersDraft(LayerSkipDraft):
         """Nothing has to be fed."""
         self._sampling = sampling
         self._highest = []
-        self._session = self.lm.session(state.rows, capacity)
+        self._session = Session(self.lm, state.rows, self._shared.capacity)
         self._session.cache = self._shared.cache
         self._known = [n - 1 for n in state.lengths]
 
@@ -81,6 +81,7 @@ def cut(target: CausalLM, chosen: list[int], label: str) -> CausalLM:
     """The target with some of its layers."""
     lm = copy.copy(target)
     lm.model = with_layers(target.model, chosen)
+    lm.make_session = own_session
     lm.label = label
     # Positions in the KV state go by the layers' own numbers.
     lm.num_layers = max(chosen) + 1

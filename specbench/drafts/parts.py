@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from specbench.errors import PairRefused
+from specbench.lm import CausalLM, Session
 
 
 def shallow(module: Any) -> Any:
@@ -39,3 +40,8 @@ def with_layers(model: Any, chosen: list[int]) -> Any:
     decoder._modules[name] = nn.ModuleList([layers[at] for at in chosen])
     cut._modules[prefix] = decoder
     return cut
+
+
+def own_session(lm: CausalLM, rows: int, capacity: int, _owner: str) -> Session:
+    """A KV state as it is without any forward mode: one that keeps states keeps the target's."""
+    return Session(lm, rows, capacity)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from specbench.drafts.base import Context
 from specbench.drafts.hf import HfDraft
 from specbench.drafts.options import refuse
-from specbench.drafts.parts import shallow
+from specbench.drafts.parts import own_session, shallow
 from specbench.errors import PairRefused
 
 EXAMPLE = "quantized:keep=lm_head+down_proj"
@@ -91,6 +91,7 @@ class QuantizedDraft(HfDraft):
         target = context.target
         lm = copy.copy(target)
         lm.model = in_int8(target.model, _kept(options, target.model, label))
+        lm.make_session = own_session
         lm.label = label
         lm.coarse = True
         return cls(lm, target.vocab_size)

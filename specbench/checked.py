@@ -9,12 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+import numpy.typing as npt
+
 from specbench import files, schema
 from specbench.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Floats = npt.NDArray[np.float64]
 KEY = ["cell", "prompt_id", "repeat"]
 HINT = "the file as specbench wrote it, or another run"
 STATUSES = ("ok", "oom", "error", "refused")
@@ -54,9 +58,10 @@ def read_table(path: Path, columns: Sequence[str], whole: Collection[str] = _WHO
     for number, row in enumerate(rows):
         if len(row) != len(header):
             _refuse(path, number, f"{len(row)} fields instead of {len(header)}")
+    every = list(zip(*rows, strict=True)) or [()] * len(header)
     place = {name: header.index(name) for name in columns}
     return pd.DataFrame(
-        {n: _values(path, n, [row[at] for row in rows], n in whole) for n, at in place.items()}
+        {name: _values(path, name, every[at], name in whole) for name, at in place.items()}
     )
 
 
@@ -148,14 +153,30 @@ def _refuse(path: Path, number: int, what: str) -> NoReturn:
     raise UsageError(f"{path}, row {number + 2}: {what}", hint=HINT)
 
 
-def _values(path: Path, column: str, fields: list[str], whole: bool) -> pd.Series[Any]:
+def _values(path: Path, column: str, fields: Sequence[str], whole: bool) -> pd.Series[Any]:
     """A column's fields as text or as numbers, which Python reads to the last digit."""
     import pandas as pd
 
     if column in schema.TEXT:
-        return pd.Series([files.unguard(field) for field in fields], dtype=str)
-    numbers = [_number(path, n, column, field, whole) for n, field in enumerate(fields)]
+        texts = [files.unguard(field) if field[:1] == "'" else field for field in fields]
+        return pd.Series(texts, dtype=str)
+    numbers: Sequence[float] | Floats | None = _all_good(fields, whole)
+    if numbers is None:
+        numbers = [_number(path, n, column, field, whole) for n, field in enumerate(fields)]
     return pd.Series(numbers, dtype="int64" if whole else "float64")
+
+
+def _all_good(fields: Sequence[str], whole: bool) -> Floats | None:
+    """A column of numbers at once; None if some field has to be looked at by itself."""
+    try:
+        found = np.array([float(field or "nan") for field in fields], dtype=np.float64)
+    except ValueError:
+        return None
+    if np.count_nonzero(~np.isfinite(found)) != fields.count(""):
+        return None
+    if whole and not np.all((found % 1 == 0) & (np.abs(found) <= 1e15)):
+        return None
+    return found
 
 
 def _number(path: Path, row: int, column: str, field: str, whole: bool) -> float:

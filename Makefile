@@ -7,7 +7,7 @@ export HF_HUB_OFFLINE ?= 1
 # One thread per process: two on two busy cores can be slower than one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: run test test-slow test-some-slow check format embedded install clean
+.PHONY: run gate test test-slow test-some-slow check format embedded install clean
 
 install: $(STAMP)
 
@@ -18,6 +18,14 @@ $(STAMP): pyproject.toml constraints.txt
 
 run: $(STAMP)
 	$(BIN)/specbench run quickstart --csv results/quickstart.csv
+
+# GATE shortens the recipe, CHECK is what else `check` is told.
+GATE ?= --num-prompts 12 --repeats 2
+CHECK ?=
+gate: $(STAMP)
+	rm -rf results/gate
+	$(BIN)/specbench run ci-gate $(GATE) --output-dir results/gate --quiet
+	$(BIN)/specbench check results/gate --junit results/gate.xml $(CHECK)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest

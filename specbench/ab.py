@@ -10,10 +10,10 @@ import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from specbench.destination import about
 from specbench.errors import UsageError
 from specbench.interrupt import Interrupt
 from specbench.journal import RunWriter
-from specbench.manifest import manifest_of
 from specbench.preflight import Ready
 from specbench.prompts import set_hash
 from specbench.sweep import Outcome, Sweep, Watcher, generations_of
@@ -25,11 +25,7 @@ def manifests(ready: Sequence[Ready], command: Sequence[str]) -> list[dict[str, 
     """What `run.json` of each will hold, with the hash of the prompts."""
     key = uuid.uuid4().hex[:12]
     return [
-        manifest_of(one, command)
-        | {
-            "prompts": {"hash": set_hash(one.prompts), "count": len(one.prompts)},
-            "interleaved": {"key": key, "side": side},
-        }
+        about(one, command) | {"interleaved": {"key": key, "side": side}}
         for side, one in zip(SIDES, ready, strict=True)
     ]
 
@@ -49,7 +45,7 @@ def check_cells(ready: Sequence[Ready]) -> None:
 
 def run_ab(
     ready: Sequence[Ready],
-    about: Sequence[dict[str, object]],
+    described: Sequence[dict[str, object]],
     folder: Path,
     watcher: Watcher,
 ) -> list[Outcome]:
@@ -57,7 +53,7 @@ def run_ab(
     outcomes = []
     with Interrupt() as interrupt:
         sweeps = []
-        for side, one, manifest in zip(SIDES, ready, about, strict=True):
+        for side, one, manifest in zip(SIDES, ready, described, strict=True):
             key = set_hash(one.prompts)
             writer = RunWriter.create(
                 folder / side, manifest, one.prompts, key, decode=one.engine.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,12 @@ class Destination:
     root: Path = Path("results")
     resume: bool | None = None
     command: tuple[str, ...] = ()
+
+
+def about(ready: Ready, command: Sequence[str] = ()) -> dict[str, object]:
+    """What `run.json` will hold before the first cell, with the prompts' hash."""
+    prompts = {"hash": set_hash(ready.prompts), "count": len(ready.prompts)}
+    return {**manifest_of(ready, command), "prompts": prompts}
 
 
 def open_writer(ready: Ready, where: Destination) -> RunWriter:

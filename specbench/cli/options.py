@@ -12,6 +12,16 @@ from specbench.cli.choices import Format
 WHAT, WHERE, HOW, SHOW = "What is measured", "Results", "How it is measured", "Output"
 
 Recipe = Annotated[str | None, typer.Argument(help="A recipe: a .yaml file or a shipped name.")]
+From = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        metavar="DIR",
+        help="Repeat the recipe of a result (its run.json is enough), and say whether the new "
+        "numbers agree.",
+        rich_help_panel=WHAT,
+    ),
+]
 Target = Annotated[
     str | None,
     typer.Option(

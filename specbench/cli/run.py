@@ -13,6 +13,7 @@ from specbench.cli.choices import Format
 def run(
     ctx: typer.Context,
     recipe: options.Recipe = None,
+    from_result: options.From = None,
     target: options.Target = None,
     draft: options.Draft = None,
     gamma: options.Gamma = None,

@@ -15,6 +15,7 @@ from specbench.errors import RunError, UsageError
 from specbench.recipe import Recipe, default_recipe, merge_flags
 from specbench.recipe_faults import FLAGS
 from specbench.recipe_load import get_recipe
+from specbench.repeat import agreement, recipe_of_result, refuse_another, told
 
 if TYPE_CHECKING:
     from specbench.preflight import Ready
@@ -31,6 +32,10 @@ def recipe_of(flags: dict[str, Any]) -> Recipe:
         if given is not None and not given.strip():
             raise UsageError(f"{what} is empty", hint="leave it out, or give a name")
     recipe = default_recipe() if name is None else get_recipe(name)
+    if (folder := flags.get("from_result")) is not None:
+        if name is not None:
+            raise UsageError(f"--from {folder}: the recipe {name} is named too", hint="one of them")
+        recipe = recipe_of_result(folder, trusted=bool(flags.get("trust_remote_code")))
     return merge_flags(recipe, {key: flags.get(key) for key in FLAGS})
 
 
@@ -66,9 +71,12 @@ def run_flow(flags: dict[str, Any]) -> int:
     recipe = recipe_of(flags)
     check_file(flags["csv"], "--csv")
     check_folder(flags["output_dir"], resume=bool(flags["resume"]))
+    from specbench.destination import about
     from specbench.sweep import Destination, run_sweep
 
     ready, progress = opened(recipe, flags)
+    if flags["from_result"] is not None:
+        refuse_another(flags["from_result"], about(ready))
     where = Destination(
         folder=flags["output_dir"], resume=flags["resume"], command=tuple(sys.argv[1:])
     )
@@ -77,7 +85,28 @@ def run_flow(flags: dict[str, Any]) -> int:
         progress.stopped(outcome.folder, outcome.measured, outcome.generations)
         return 1
     _report(outcome.folder, flags, ready.engine.text)
+    if flags["from_result"] is not None:
+        _agree(flags["from_result"], outcome.folder, flags)
     return 1 if outcome.bad_cells or ready.refused else 0
+
+
+def _agree(old: Path, new: Path, flags: dict[str, Any]) -> None:
+    """Say whether a repetition agrees; to stderr where stdout holds rows."""
+    from specbench.journal import amend
+    from specbench.signs import Signs
+    from specbench.summary_rows import FORMATS
+    from specbench.terminal import console_for, show, wrapped
+
+    stream = sys.stderr if flags["output_format"].value in FORMATS else sys.stdout
+    console, signs = console_for(stream, no_color=flags["no_color"]), Signs(stream)
+    found = agreement(old, new)
+    if found is None:
+        texts = [f"Repeats {old}, which is run.json alone: there is nothing to compare with."]
+    else:
+        texts = list(told(found))
+        amend(new, {"repeat_of": {"run_id": old.name, "agrees": found.agrees}})
+    parts = [p for text in texts for p in wrapped(signs(text), console.width, "", "  ")]
+    show([[], *([(part, "")] for part in parts)], console)
 
 
 def check_file(path: Path | None, flag: str) -> None:

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from tests.test_import import (
+from test_import import (
     LOGGED,
     PLAIN,
     PRINTED,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from specbench.cli.advise import advise
 from specbench.cli.check import check
 from specbench.cli.compare import compare
 from specbench.cli.doctor import doctor
@@ -57,6 +58,7 @@ for _command in (
     quiet_end(report),
     quiet_end(compare),
     quiet_end(check),
+    quiet_end(advise),
     quiet_end(theory),
     quiet_end(ls),
     validate,

@@ -47,7 +47,8 @@ def import_file(
         plain = _plain(baseline, told, form)
     cells = _cells(source, plain)
     _refuse_twins(cells)
-    _write(folder, _manifest(path, form, source, cells, baseline, command), cells, source)
+    manifest = {"command": list(command), **_manifest(path, form, source, cells, baseline, told)}
+    _write(folder, manifest, cells, source)
     return folder
 
 
@@ -91,7 +92,7 @@ def _manifest(
     source: Source,
     cells: Sequence[Made],
     baseline: Path | None,
-    command: Sequence[str],
+    told: Told,
 ) -> dict[str, object]:
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     remarks = list(source.remarks)
@@ -106,12 +107,12 @@ def _manifest(
         "leaves_out": list(LEAVES_OUT[form.name]),
         "remarks": list(dict.fromkeys(remarks)),
         "reported": dict(source.reported),
+        "draft": told.draft,
     }
     if baseline is not None:
         about["baseline"] = {"file": baseline.name, "sha256": _digest(baseline)}
     return {
         "kind": IMPORTED,
-        "command": list(command),
         "started": now,
         "ended": now,
         "recipe": None,

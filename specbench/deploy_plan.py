@@ -1,0 +1,64 @@
+"""A plan for one engine as record, and its parts: names as words of a shell, windows, dtypes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+from specbench.deploy import Deployment
+from specbench.recipe_specs import location, portable
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to type for one engine, or why there is nothing to type."""
+
+    engine: str
+    command: str = ""
+    language: str = "sh"
+    settings: Mapping[str, object] = field(default_factory=dict)
+    """The same for a program: names and values."""
+    gamma: str = ""
+    """How this engine counts γ."""
+    rule: str = ""
+    cautions: tuple[str, ...] = ()
+    refused: str = ""
+
+
+def window(one: Deployment, least: str, most: str) -> dict[str, object]:
+    """The lengths of n-gram that were matched, under an engine's names."""
+    names = {least: ("min", "min_n", "n_min"), most: ("max", "max_n", "n_max", "n")}
+    out: dict[str, object] = {}
+    for name, options in names.items():
+        found = next((one.options[o] for o in options if o in one.options), None)
+        if name and found is not None:
+            out[name] = found
+    return out
+
+
+def dtype(one: Deployment) -> list[str]:
+    """The flag for the measured number format, which vLLM and SGLang share."""
+    return [f"--dtype {quoted(one.dtype)}"] if one.dtype else []
+
+
+def loaded(ref: str, role: str) -> str:
+    """A reference as an engine takes it; a relative path that looks like a flag gets its folder."""
+    path = portable(location(ref, role))
+    return f"./{path}" if path.startswith("-") else path
+
+
+def gguf(ref: str) -> str:
+    """A GGUF file as it is, or the name that a converted model would have."""
+    return ref if ref.endswith(".gguf") else f"{PurePath(ref).name or 'model'}.gguf"
+
+
+def quoted(text: str) -> str:
+    """A word of a shell, in which the home folder stays one."""
+    return f"~/{shlex.quote(text[2:])}" if text.startswith("~/") else shlex.quote(text)
+
+
+def shell(parts: Sequence[str]) -> str:
+    """A command on as many lines as it has parts."""
+    return " \\\n  ".join(parts)

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from specbench.deploy import Answer, answers, cautions_of
-from specbench.deploy_engines import NAMES, plan
-from specbench.deploy_plan import Plan
+from specbench.deploy_engines import plan
+from specbench.deploy_plan import NAMES, Plan
 from specbench.errors import UsageError
 from specbench.markdown_text import escaped
 from specbench.signs import Signs

@@ -16,7 +16,8 @@ from test_advise import KEYS
 from test_import import PLAIN, SERVED, TWO, lines, sglang, specbench
 
 from specbench.deploy import Deployment, answers, cautions_of
-from specbench.deploy_engines import NAMES, plan
+from specbench.deploy_engines import plan
+from specbench.deploy_plan import NAMES
 
 __all__ = ["specbench"]
 ROOT = Path(__file__).parents[1]
@@ -159,6 +160,14 @@ def test_what_an_engine_lacks_is_refused_by_that_engine_alone() -> None:
     assert "batch 1 only" in plan("transformers", cell(batch_size=4)).refused
     assert not plan("vllm", cell(batch_size=4)).refused
     assert "not named" in plan("vllm", cell(ref="")).refused
+
+
+def test_an_unknown_temperature_leaves_both_rules_open() -> None:
+    for engine in NAMES:
+        found = plan(engine, cell(temperature=None))
+        assert found.rule.startswith("at temperature 0 a draft is kept iff")
+        assert "do_sample" not in found.command
+    assert "--target" in plan("vllm", cell(target="")).refused
 
 
 def test_ngram_windows_go_under_each_engines_names() -> None:

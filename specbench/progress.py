@@ -2,45 +2,31 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from specbench.errors import clean
+from specbench.live import Estimate, Pace, Tally, best_of, clock, estimate
 from specbench.preflight import Ready
 from specbench.recipe import Block
 from specbench.records import Cell, Generation
+from specbench.wording import count, fixed, with_interval
 
 LOG_EVERY_S = 60.0
+DRAW_EVERY_S = 0.25
 BAR = 28
-
-
-@dataclass(slots=True)
-class _Count:
-    """Tokens and seconds of one cell so far."""
-
-    tokens: int = 0
-    seconds: float = 0.0
-    prompts: int = 0
-
-    def add(self, generations: Sequence[Generation]) -> None:
-        for one in generations:
-            self.tokens += len(one.token_ids)
-            self.seconds += one.live_s
-            self.prompts += one.status == "ok"
-
-    @property
-    def latency(self) -> float:
-        return self.seconds / self.tokens if self.tokens else math.nan
+MOST_CELLS = 12
+"""Rows of the live view, which must not be taller than a terminal."""
 
 
 @dataclass(slots=True)
@@ -49,25 +35,36 @@ class _Draft:
 
     total: int = 0
     done: int = 0
-    cells: dict[str, _Count] = field(default_factory=dict)
+    cells: dict[str, Tally] = field(default_factory=dict)
     keys: dict[str, Cell] = field(default_factory=dict)
-    baselines: dict[str, str] = field(default_factory=dict)
+
+    def add(self, cell: Cell, group: int, generations: Sequence[Generation]) -> None:
+        self.done += len(generations)
+        self.keys[cell.id] = cell
+        self.cells.setdefault(cell.id, Tally(cell.gamma)).add(group, generations)
+
+    def estimates(self, block: Block | None = None) -> dict[str, Estimate]:
+        """Each cell so far, of all or of one block, the baseline left out."""
+        cells = self.keys.values() if block is None else block.cells
+        known = [cell for cell in cells if cell.gamma and cell.id in self.cells]
+        return {c.id: estimate(c, self.cells[c.id], self.cells.get(_base(c).id)) for c in known}
 
     def best(self, block: Block | None = None) -> str:
-        """The best cell so far, of all or of one block, as `γ 8  1.98`."""
-        cells = self.keys.values() if block is None else block.cells
-        known = [c for c in cells if c.gamma and c.id in self.cells]
-        found = [(s, c) for c in known if (s := self._speedup(c)) > 0]
-        if not found:
-            return ""
-        speedup, cell = max(found, key=lambda item: item[0])
-        return f"γ {cell.gamma}  {speedup:.2f} [–]"
+        """The best cell so far as `γ 8  1.98 [1.90, 2.06]`; empty before one was timed."""
+        found = best_of(self.estimates(block))
+        return "" if found is None else f"γ {found.cell.gamma}  {with_interval(found.speedup)}"
 
-    def _speedup(self, cell: Cell) -> float:
-        base = Cell(cell.draft, 0, cell.sampling, cell.batch_size, cell.context_length).id
-        if base not in self.cells or not self.cells[cell.id].seconds:
-            return math.nan
-        return self.cells[base].latency / self.cells[cell.id].latency
+    def best_line(self) -> str:
+        """The same with α, τ and the number of prompts, for a log."""
+        found = best_of(self.estimates())
+        if found is None:
+            return ""
+        numbers = f"α {fixed(found.alpha.value, 3)}, τ {fixed(found.tau.value)}"
+        return f"{self.best()}, {numbers}, {count(found.prompts, 'prompt')}"
+
+
+def _base(cell: Cell) -> Cell:
+    return Cell(cell.draft, 0, cell.sampling, cell.batch_size, cell.context_length)
 
 
 class Progress:
@@ -84,8 +81,9 @@ class Progress:
         )
         self._drafts: dict[str, _Draft] = {}
         self._live: Live | None = None
-        self._started = time.monotonic()
-        self._last_line = self._started
+        self._last_line = self._last_draw = time.monotonic()
+        self._pace = Pace((), 0, 0, self._last_line)
+        self._now: Block | None = None
         self._total = self._done = self._kept = self._failed = 0
         self._blocks: Sequence[Block] = ()
         self._told: set[tuple[str, str]] = set()
@@ -134,7 +132,8 @@ class Progress:
         drafts = "1 draft" if len(self._drafts) == 1 else f"{len(self._drafts)} drafts"
         self._log(f"run: {drafts}, {span}baseline, {generations} generations")
         self._log(f"{folder}" + (f", {kept} generations kept" if kept else ""))
-        self._started = self._last_line = time.monotonic()
+        self._last_line = time.monotonic()
+        self._pace = Pace(blocks, generations, kept, self._last_line)
         if self.live_view:
             self._live = Live(
                 self._table(), console=self.console, refresh_per_second=4, transient=True
@@ -143,17 +142,20 @@ class Progress:
 
     def group(self, block: Block, cell: Cell, group: int, generations: list[Generation]) -> None:
         """Count a batch, and show it if it is time."""
-        draft = self._drafts[block.draft.label]
-        draft.done += len(generations)
-        draft.keys[cell.id] = cell
-        draft.cells.setdefault(cell.id, _Count()).add(generations)
+        now, draft = time.monotonic(), self._drafts[block.draft.label]
+        draft.add(cell, group, generations)
+        self._now = block
+        self._pace.add(block.id, group, len(generations), now)
         self._done += len(generations)
         self._failed += sum(g.status != "ok" for g in generations)
         if self._live is not None:
-            self._live.update(self._table())
-        elif time.monotonic() - self._last_line >= LOG_EVERY_S:
-            self._last_line = time.monotonic()
-            self._log(f"{self._share()}, {self._left()} left: {block.draft.label} {draft.best()}")
+            if now - self._last_draw >= DRAW_EVERY_S:
+                self._last_draw = now
+                self._live.update(self._table())
+        elif now - self._last_line >= LOG_EVERY_S:
+            self._last_line = now
+            said = f"{block.draft.label} {draft.best_line()}".rstrip()
+            self._log(f"{self._share()}, {self._left()} left: {said}")
 
     def failed(self, cell: Cell, reason: str) -> None:
         """Say which cell failed, and why."""
@@ -168,6 +170,7 @@ class Progress:
 
     def block_done(self, block: Block) -> None:
         """Say that a draft is done in a setting, in a log."""
+        self._pace.close(block.id)
         if self._live is None and block.gammas[-1]:
             name = ", ".join([block.draft.label, *self._setting(block)])
             best = self._drafts[block.draft.label].best(block)
@@ -195,26 +198,42 @@ class Progress:
         return f"{100 * self._done // max(1, self._total)} %"
 
     def _left(self) -> str:
-        """Time left, from the generations measured in this process."""
-        fresh = self._done - self._kept
-        if not fresh:
-            return "–"
-        seconds = (time.monotonic() - self._started) * (self._total - self._done) / fresh
-        return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+        return clock(self._pace.seconds())
 
-    def _table(self) -> Table:
-        table = Table.grid(padding=(0, 2))
+    def _table(self) -> Group:
+        """A line per draft, the cells of the block that runs, and how far all of it is."""
+        bars = Table.grid(padding=(0, 2))
         for label, draft in self._drafts.items():
             filled = BAR * draft.done // max(1, draft.total)
             bar = "━" * filled + "[dim]" + "━" * (BAR - filled) + "[/dim]"
-            table.add_row(
-                clean(label).replace("[", r"\["),
-                bar,
-                f"{draft.done}/{draft.total}",
-                draft.best().replace("[", r"\["),
-            )
-        table.add_row("", f"{self._share()}   {self._left()} left", f"failed {self._failed}", "")
-        return table
+            best = escape(draft.best())
+            bars.add_row(escape(clean(label)), bar, f"{draft.done}/{draft.total}", best)
+        cells = f"cells {self._whole()}/{sum(len(b.cells) for b in self._blocks)}"
+        left = f"{self._share()}   {self._left()} left"
+        bars.add_row("", left, cells, f"failed {self._failed}")
+        return Group(bars, *self._cells())
+
+    def _whole(self) -> int:
+        """Cells that have all their generations."""
+        of = sum(len(b.cells) for b in self._blocks) or 1
+        size = self._total // of
+        found = [tally for draft in self._drafts.values() for tally in draft.cells.values()]
+        return self._kept // max(size, 1) + sum(tally.generations >= size for tally in found)
+
+    def _cells(self) -> Iterator[Table]:
+        """α, τ and speedup of each cell of the block that is measured."""
+        if self._now is None:
+            return
+        table = Table.grid(padding=(0, 2))
+        table.add_row(*(f"[dim]{name}[/dim]" for name in ("  γ", "prompts", "α", "τ", "speedup")))
+        found = list(self._drafts[self._now.draft.label].estimates(self._now).values())
+        for one in found[:MOST_CELLS]:
+            numbers = (with_interval(one.alpha, 3), with_interval(one.tau))
+            shown = (*numbers, with_interval(one.speedup))
+            table.add_row(f"{one.cell.gamma:>3}", f"{one.prompts}", *map(escape, shown))
+        if len(found) > MOST_CELLS:
+            table.add_row("", f"{len(found) - MOST_CELLS} more")
+        yield table
 
 
 def _words(block: Block) -> dict[str, str]:

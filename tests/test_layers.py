@@ -24,8 +24,8 @@ FLOORS: list[tuple[list[str], set[str]]] = [
     (
         words(
             """
-            records kinds cycle_law inverse_law run_law speed_law theory trace gamma intervals sums
-            stats scored_text replay iid_counts iid faults law_tests law_stats text_tests verified
+            records kinds cycle_law inverse_law run_law speed_law theory trace gamma intervals
+            wording sums stats scored_text replay iid_counts iid faults law_tests law_stats text_tests verified
             decompose latency_parts policies predict draft_lengths ranking changes gates
             forward_modes roofline latency_model speed_map
             """
@@ -74,7 +74,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
     (
         words(
             """
-            interrupt preflight manifest destination progress score score_starts scoring sweep
+            interrupt preflight manifest destination live progress score score_starts scoring sweep
             ab rank_texts rank
             verify_exact verify_sequence verify_text verify_passes verify_greedy verify doctor
             pair_check time_map

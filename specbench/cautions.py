@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from specbench.advise_text import significant_gap
 from specbench.findings import DraftFinding, Finding
 from specbench.intervals import FEW_CLUSTERS, prompts_to_halve
+from specbench.kinds import SHAPE
 from specbench.noise import baseline_drift, looping_prompts, stolen_time
 from specbench.verdicts import Choice
 from specbench.view import Row, View, mapping, real
@@ -58,6 +59,7 @@ def cautions(view: View, findings: Sequence[Finding]) -> Iterator[Caution]:
     yield from _threads(view)
     yield from _failed(view)
     yield from _slow_steps(chosen)
+    yield from _random(view)
 
 
 def _few_prompts(view: View) -> Iterator[Caution]:
@@ -156,7 +158,7 @@ def _too_good(view: View) -> Iterator[Caution]:
     found = []
     for block in view.blocks:
         values = [row.alpha.value for row in block.measured if row.alpha.value is not None]
-        if values and block.kind not in ("self", "synthetic") and min(values) >= 0.995:
+        if values and block.kind not in ("self", "synthetic", SHAPE) and min(values) >= 0.995:
             found.append((block.setting.temperature, min(values), one_line(block.draft)))
     if not found:
         return
@@ -171,7 +173,7 @@ def _too_good(view: View) -> Iterator[Caution]:
 
 def _loops(view: View) -> Iterator[Caution]:
     looping, of = looping_prompts(view.run)
-    if of and looping / of > 0.3:
+    if of and looping / of > 0.3 and not _random_weights(view):
         seen = f"greedy text repeats itself in {looping} of {count(of, 'prompt')}"
         yield Caution("W10", seen, "α is flattered; quote temperature 1")
 
@@ -234,3 +236,14 @@ def _slow_steps(chosen: Iterable[DraftFinding]) -> Iterator[Caution]:
             "the one-token path is slow here"
         )
         yield Caution("W21", seen, "--threads 1, or another --forward; the speedup is inflated")
+
+
+def _random(view: View) -> Iterator[Caution]:
+    """W22: weights are random, so that times are all that was measured."""
+    if _random_weights(view):
+        seen = "the weights are random: times are real, acceptance was set, texts mean nothing"
+        yield Caution("W22", seen, "the real weights, once they are at hand")
+
+
+def _random_weights(view: View) -> bool:
+    return mapping(view.run.manifest, "settings").get("weights") == "random"

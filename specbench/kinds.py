@@ -5,6 +5,7 @@ Pure data, so that recipes can be checked and listed without loading any model l
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -44,6 +45,19 @@ def law_of(kind: str, about: object) -> Law | None:
         return cast("Law", said)
     return KINDS[kind].law if kind in KINDS else None
 
+
+def simulated_time(kind: str, options: Mapping[str, object]) -> bool:
+    """Whether a draft's times are simulated: not where a shape of its own is run for them."""
+    return KINDS[kind].simulated_time and "shape" not in options
+
+
+def kind_told(kind: str, options: Mapping[str, object]) -> str:
+    """The kind as files name it; one whose times are real is told from one whose are not."""
+    return SHAPE if kind == "synthetic" and "shape" in options else kind
+
+
+SHAPE = "synthetic-shape"
+"""A synthetic draft that runs random weights in the shape of a config for its times."""
 
 KINDS: dict[str, Kind] = {
     kind.name: kind
@@ -104,7 +118,7 @@ KINDS: dict[str, Kind] = {
             "yes",
             "specbench.drafts.synthetic:SyntheticDraft",
             "simulated: c target steps per token",
-            options=("alpha", "c"),
+            options=("alpha", "c", "shape"),
             simulated_time=True,
         ),
         Kind(

@@ -21,6 +21,13 @@ from transformers.utils import logging as hf_logging
 
 from specbench import attention
 from specbench.errors import UsageError
+from specbench.random_models import (
+    config_file,
+    is_random,
+    random_model,
+    tokenizer_folder,
+)
+from specbench.recipe_values import CONFIG
 
 EMBEDDED = Path(__file__).parent / "embedded"
 DTYPES = {
@@ -41,11 +48,13 @@ class Source:
     """The flag or key that named it, for messages."""
     path: str
     gguf_file: str | None = None
+    random: bool = False
+    """Whether only a config is there, and weights are to be random."""
 
     @property
     def local(self) -> bool:
-        """Whether it is a folder on this machine."""
-        return Path(self.path).is_dir()
+        """Whether it is a folder or a config on this machine."""
+        return self.random or Path(self.path).is_dir()
 
     @property
     def kwargs(self) -> dict[str, Any]:
@@ -58,6 +67,8 @@ def resolve(ref: str, flag: str) -> Source:
     if ref in ("embedded", "embedded/target", "embedded/draft") and not Path(ref).exists():
         part = "draft" if ref.endswith("draft") else "target"
         return Source(ref, flag, str(EMBEDDED / part))
+    if ref.startswith(CONFIG):
+        return Source(ref, flag, str(config_file(ref, flag)), random=True)
     path = Path(ref).expanduser()
     if ref.endswith(".gguf"):
         if not path.is_file():
@@ -88,10 +99,13 @@ def _missing(ref: str, flag: str, why: str) -> UsageError:
 
 
 def load_tokenizer(source: Source, *, trust_remote_code: bool = False) -> Any:
-    """The model's tokenizer."""
+    """The model's tokenizer; of a config without one, that of the embedded pair."""
+    path = source.path
+    if source.random:
+        path = str(tokenizer_folder(Path(source.path)) or EMBEDDED / "target")
     with _explained(source, "tokenizer"):
         return AutoTokenizer.from_pretrained(
-            source.path, trust_remote_code=trust_remote_code, **source.kwargs
+            path, trust_remote_code=trust_remote_code, **source.kwargs
         )
 
 
@@ -106,6 +120,9 @@ def load_model(
 
     Without a dtype: the checkpoint's, but float32 on the CPU.
     """
+    if source.random:
+        config = load_config(source, trust_remote_code=trust_remote_code)
+        return random_of(source, config, device, dtype)
     wanted: Any = DTYPES[dtype] if dtype else (torch.float32 if device.type == "cpu" else "auto")
     with _explained(source, "model"):
         model = AutoModelForCausalLM.from_pretrained(
@@ -118,11 +135,22 @@ def load_model(
     return model.to(device).eval()
 
 
+def random_of(source: Source, config: Any, device: torch.device, dtype: str | None) -> Any:
+    """Random weights in the shape of a config; without a dtype its own, but float32 on the CPU."""
+    own = getattr(config, "dtype", None) if device.type == "cuda" else None
+    wanted = DTYPES[dtype] if dtype else own or torch.float32
+    with _explained(source, "model"):
+        return random_model(config, device, wanted, f"{source.flag} {source.ref}")
+
+
 def eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     """EOS ids: of the generation config, else of the config, else of the tokenizer.
 
-    Nothing else is taken from a generation config: no temperature, no top-k, no penalty.
+    Nothing else is taken from a generation config: no temperature, no top-k, no penalty. Random
+    weights end no text.
     """
+    if is_random(model):
+        return frozenset()
     for holder in (getattr(model, "generation_config", None), model.config, tokenizer):
         found = getattr(holder, "eos_token_id", None)
         if found is not None:

@@ -9,6 +9,7 @@ from specbench.device_rates import device_rates
 from specbench.environment import environment, model_identity
 from specbench.preflight import Ready
 from specbench.prompts import dataset_label
+from specbench.random_models import is_random
 from specbench.recipe import canonical
 from specbench.roofline import rates_dict, shape_dict
 from specbench.shapes import shape_of
@@ -42,6 +43,7 @@ def manifest_of(ready: Ready, command: Sequence[str]) -> dict[str, object]:
             "seed": recipe.sampling.seed,
             "repeats": recipe.measure.repeats,
             "max_new_tokens": recipe.sampling.max_new_tokens,
+            **({"weights": "random"} if is_random(engine.target.model) else {}),
         },
         "roofline": roofline_of(ready),
         "drafts": ready.drafts,

@@ -14,12 +14,14 @@ from specbench.engines.failures import is_out_of_memory, reason_of
 from specbench.engines.torch_engine import TorchEngine
 from specbench.environment import default_threads
 from specbench.errors import CellRefused, PairRefused, SpecbenchError, UsageError
+from specbench.kinds import kind_told, simulated_time
 from specbench.loading import resolve
 from specbench.long_prompts import prepare_lengths
 from specbench.prompt_rows import RawPrompt
 from specbench.prompts import encode, prepare
 from specbench.recipe import Block, Recipe, expand
 from specbench.recipe_specs import DraftSpec
+from specbench.recipe_values import CONFIG
 from specbench.records import Cell, Prompt, Sampling
 from specbench.roofline import Shape
 from specbench.shapes import shape_of
@@ -94,6 +96,7 @@ def get_ready(
     fill_batches: bool = True,
 ) -> Ready:
     """Open everything once and refuse what cannot be measured, also a batch of too few prompts."""
+    refuse_random(recipe)
     engine = make_engine(recipe)
     if not keep_going:
         _find_drafts(recipe)
@@ -151,6 +154,22 @@ def _found(recipe: Recipe, engine: TorchEngine) -> _Found:
     return _Found((), found.by_length[max(lengths)], found.notes, found.by_length)
 
 
+def refuse_random(recipe: Recipe) -> None:
+    """Random weights are drafted for by a synthetic draft alone, which runs their shape alone."""
+    random = recipe.target.ref.startswith(CONFIG)
+    for spec in recipe.drafts:
+        if random and spec.kind != "synthetic":
+            raise UsageError(
+                f"--draft {spec.label}: the target's weights are random, no model is near",
+                hint="--draft synthetic:alpha=0.8,shape=CONFIG, or a real --target",
+            )
+        if not random and "shape" in spec.options:
+            raise UsageError(
+                f"--draft {spec.label}: a shape goes with a target of random weights alone",
+                hint="--target config:FILE, or --draft synthetic:alpha=0.8,c=0.1",
+            )
+
+
 def refuse_long(engine: TorchEngine, recipe: Recipe, label: str) -> None:
     """Refuse a context length that leaves no room for the new tokens, in the target or the pair."""
     for length in recipe.measure.context_length or ():
@@ -203,14 +222,16 @@ def _check(
     draft = engine.draft
     assert draft is not None
     return {
-        "kind": spec.kind,
+        "kind": kind_told(spec.kind, spec.options),
         "law": draft.law,
         "own_length": draft.own_length,
         "dtype": draft.dtype,
         "numeric_floor": test.numeric_floor,
         "rollback_difference": test.worst,
         "memory_mb": draft.nbytes() / 2**20,
-        "simulated_c": float(spec.options.get("c", 0.0)) if spec.kind == "synthetic" else None,
+        "simulated_c": float(spec.options.get("c", 0.0))
+        if simulated_time(spec.kind, spec.options)
+        else None,
     }
 
 

@@ -20,7 +20,7 @@ from specbench.drafts.base import Draft
 from specbench.engines.probe import room_for, time_cycles
 from specbench.engines.torch_engine import TorchEngine
 from specbench.errors import PairRefused, RunError
-from specbench.kinds import KINDS
+from specbench.kinds import simulated_time
 from specbench.manifest import ending, manifest_of
 from specbench.preflight import Ready, draft_ref
 from specbench.prompts import set_hash
@@ -68,7 +68,7 @@ def run_rank(
     for spec in ready.recipe.drafts:
         if spec.label in ready.drafts:
             work.draft(spec)
-    simulated = {s.label for s in ready.recipe.drafts if KINDS[s.kind].simulated_time}
+    simulated = {s.label for s in ready.recipe.drafts if simulated_time(s.kind, s.options)}
     if {*work.dropped, *simulated} >= set(ready.drafts):
         reasons = "; ".join(f"{label}: {reason}" for label, reason in work.dropped.items())
         where = reasons or "their times are simulated"
@@ -193,7 +193,7 @@ class _Work:
             if reason:
                 self._drop(spec, reason)
                 return
-        if KINDS[spec.kind].simulated_time:
+        if simulated_time(spec.kind, spec.options):
             return
         start = time.perf_counter()
         for batch in self.ready.recipe.measure.batch_size:

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from specbench.kinds import KINDS, Kind
-from specbench.recipe_values import did_you_mean, fault, faults, label_checked, quoted
+from specbench.recipe_values import config_label, did_you_mean, fault, faults, label_checked, quoted
 
 EMBEDDED = "embedded"
 """The name of the pair that ships inside the package."""
@@ -105,6 +105,8 @@ def default_label(ref: str, role: str) -> str:
     """A hub id as it is; the last component of a path; `embedded/target` for the shipped one."""
     if ref == EMBEDDED:
         return f"{EMBEDDED}/{role}"
+    if label := config_label(ref):
+        return label
     if exists(ref) or ref.startswith((".", "/", "~")) or ref.endswith(".gguf"):
         return Path(ref).name or Path(ref).expanduser().resolve().name or ref
     return ref

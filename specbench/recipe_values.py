@@ -7,6 +7,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from pydantic import BeforeValidator, ValidationError
@@ -192,3 +193,16 @@ def label_checked(label: str) -> str:
         allowed = f"allowed: at most {LONGEST_LABEL}; name=… before it sets another"
         raise fault(f"the name {quoted(label)} has {size} characters ({allowed})")
     return label
+
+
+CONFIG = "config:"
+"""Before the path of a config: random weights in its shape."""
+
+
+def config_label(ref: str) -> str:
+    """`config:` and the folder of a `config.json`, or another file's name; empty for no config."""
+    if not ref.startswith(CONFIG):
+        return ""
+    path = Path(ref.removeprefix(CONFIG)).expanduser()
+    named = path.parent if path.name == "config.json" else path
+    return f"{CONFIG}{named.resolve().name.removesuffix('.json')}"

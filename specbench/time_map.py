@@ -12,7 +12,7 @@ import numpy as np
 from specbench.engines.failures import is_out_of_memory
 from specbench.engines.probe import room_for, time_cycles
 from specbench.errors import PairRefused, RunError, UsageError
-from specbench.kinds import KINDS
+from specbench.kinds import simulated_time
 from specbench.long_prompts import prepare_lengths
 from specbench.manifest import manifest_of, now
 from specbench.map_files import KIND, MapWriter
@@ -41,7 +41,7 @@ def run_map(ready: Ready, folder: Path, command: Sequence[str], count_kept: bool
     for spec in ready.recipe.drafts:
         if spec.label not in ready.drafts:
             continue
-        if KINDS[spec.kind].simulated_time:
+        if simulated_time(spec.kind, spec.options):
             say(f"dropped {spec.label}: its times are simulated")
             continue
         ready.engine.open_draft(draft_ref(spec))

@@ -47,8 +47,8 @@ FLOORS: list[tuple[list[str], set[str]]] = [
     (
         words(
             """
-            timing sampling attention kvcache loading lm products packed static forwards state
-            environment device_rates shapes
+            timing sampling attention kvcache random_models loading lm products packed static
+            forwards state environment device_rates shapes
             """
         ),
         {"numpy", "torch", "transformers", "psutil"},

@@ -10,7 +10,7 @@ from typing import Any
 
 from specbench.cli.run_flow import check_folder, opened, recipe_of, refuse_lengths
 from specbench.errors import UsageError
-from specbench.kinds import KINDS
+from specbench.kinds import simulated_time
 from specbench.ranking import Ranking
 from specbench.recipe import Recipe
 
@@ -47,7 +47,7 @@ def _check(recipe: Recipe, texts: Path | None) -> None:
     refuse_lengths(recipe)
     if not any(recipe.gamma):
         raise UsageError("--gamma 0: there is no γ to rank", hint="--gamma 1-8")
-    if all(KINDS[spec.kind].simulated_time for spec in recipe.drafts):
+    if all(simulated_time(spec.kind, spec.options) for spec in recipe.drafts):
         what = "no draft can be timed: the times of all are simulated"
         raise UsageError(what, hint="another --draft, or specbench run")
     if texts is not None and not (texts / "run.json").is_file():

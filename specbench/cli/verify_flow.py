@@ -6,7 +6,9 @@ import sys
 from typing import Any
 
 from specbench.cli.run_flow import opened, recipe_of, refuse_lengths
+from specbench.errors import UsageError
 from specbench.recipe import Recipe, merge_flags
+from specbench.recipe_values import CONFIG
 
 GAMMA, DTYPE = "4", "float32"
 """Where neither flags nor a recipe say otherwise."""
@@ -16,6 +18,9 @@ def verify_flow(flags: dict[str, Any]) -> int:
     """Verify, report, and return the exit code: 0, 3 or 4."""
     recipe = _with_defaults(recipe_of(flags), flags)
     refuse_lengths(recipe)
+    if recipe.target.ref.startswith(CONFIG):
+        what = "random weights have no law to verify: what they emit is as set as their acceptance"
+        raise UsageError(what, where=f"--target {recipe.target.ref}", hint="real weights")
     from specbench.verify import run_verify
     from specbench.verify_words import as_text, print_verified
 

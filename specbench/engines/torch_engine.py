@@ -21,6 +21,7 @@ from specbench.errors import CellFailed, CellRefused, PairRefused, SpecbenchErro
 from specbench.forward_modes import check_mode
 from specbench.forwards import Applied, apply_mode
 from specbench.lm import CausalLM
+from specbench.random_models import check_table
 from specbench.packed import Known
 from specbench.records import Cell, Generation, Prompt, Status
 from specbench.sampling import uniforms
@@ -65,6 +66,7 @@ class TorchEngine:
         model = loading.load_model(
             source, device=self.device, dtype=self.settings.dtype, trust_remote_code=trust
         )
+        check_table(self.tokenizer, model, f"--target {self.settings.target}")
         self.target = self._prepared(CausalLM(model, self.settings.target_label))
         if not self.settings.ignore_eos:
             self._eos = loading.eos_ids(model, self.tokenizer)

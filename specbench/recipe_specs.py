@@ -103,10 +103,8 @@ def exists(text: str) -> bool:
 
 def default_label(ref: str, role: str) -> str:
     """A hub id as it is; the last component of a path; `embedded/target` for the shipped one."""
-    if ref == EMBEDDED:
-        return f"{EMBEDDED}/{role}"
-    if label := config_label(ref):
-        return label
+    if own := f"{EMBEDDED}/{role}" if ref == EMBEDDED else config_label(ref):
+        return own
     if exists(ref) or ref.startswith((".", "/", "~")) or ref.endswith(".gguf"):
         return Path(ref).name or Path(ref).expanduser().resolve().name or ref
     return ref

@@ -21,8 +21,8 @@ from specbench.errors import CellFailed, CellRefused, PairRefused, SpecbenchErro
 from specbench.forward_modes import check_mode
 from specbench.forwards import Applied, apply_mode
 from specbench.lm import CausalLM
-from specbench.random_models import check_table
 from specbench.packed import Known
+from specbench.random_models import check_table
 from specbench.records import Cell, Generation, Prompt, Status
 from specbench.sampling import uniforms
 from specbench.timing import MemoryMeter, make_clock

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specbench.errors import UsageError
+from specbench.map_files import is_map
 from specbench.rank_files import is_rank
-from specbench.results import read_manifest
+from specbench.results import is_imported, read_manifest
 
 
 def stored_results(named: Sequence[Path], folder: Path | None) -> list[Path]:
@@ -37,6 +38,7 @@ def stored_results(named: Sequence[Path], folder: Path | None) -> list[Path]:
 
 def _ended(folder: Path) -> bool:
     try:
-        return read_manifest(folder).get("state") == "finished" and not is_rank(folder)
+        ended = read_manifest(folder).get("state") == "finished"
+        return ended and not (is_rank(folder) or is_map(folder) or is_imported(folder))
     except UsageError:
         return False

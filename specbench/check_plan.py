@@ -11,7 +11,7 @@ from specbench import stats
 from specbench.cells import Part
 from specbench.changes import LATENCY, Metric
 from specbench.check_limits import COUNTS, RELATIVE, Evaluate, change_gate, values
-from specbench.compare import Block, CellChange, Comparison
+from specbench.compare import Block, CellChange, Comparison, label
 from specbench.errors import UsageError
 from specbench.gates import MANY, Allowed, Gate
 from specbench.intervals import Interval, jackknife
@@ -95,6 +95,10 @@ class Plan:
                 "the baseline is of another machine: only α and τ are held against it "
                 "(--force for times too)"
             )
+        for block, parts in self._blocks().items() if self.baselines else ():
+            for gamma, _ in self._picked(block, parts):
+                if not self._held(block, gamma):
+                    yield f"{label(block)}, γ {gamma} is not in the baseline: no change of it is checked"
         if not self.side.run.finished:
             yield "the run did not come to its end"
         if any(self.side.simulated(part) for part in self.side.cells.values()):
@@ -207,10 +211,14 @@ class Plan:
             if cell.cell.gamma == gamma
         ]
 
+    def _held(self, block: Block, gamma: int) -> bool:
+        """Whether every baseline has the cell."""
+        return 0 < len(self.baselines) == len(self._all_changes(block, gamma))
+
     def _changes(self, block: Block, gamma: int) -> Iterator[Evaluate]:
         """Limits on changes for the worse."""
         cells = self._all_changes(block, gamma)
-        if not cells or len(cells) < len(self.baselines):
+        if not self._held(block, gamma):
             return
         most = self.limits.max_regression
         if most is None:

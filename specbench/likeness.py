@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specbench.errors import UsageError
+from specbench.map_files import is_map
 from specbench.rank_files import is_rank
 from specbench.results import RunData, load_measured, read_manifest
 from specbench.view import mapping
@@ -36,13 +37,19 @@ class Difference:
 
 
 def load_result(folder: Path) -> RunData:
-    """A run with generations; a prediction is refused."""
+    """A run with generations; a prediction or a map is refused."""
+    _refuse_no_run(folder)
+    return load_measured(folder)
+
+
+def _refuse_no_run(folder: Path) -> None:
     if is_rank(folder):
         raise UsageError(
             f"{folder} holds a prediction, not a run",
             hint="specbench run measures; rank --validate K leaves a run in validate/",
         )
-    return load_measured(folder)
+    if is_map(folder):
+        raise UsageError(f"{folder} holds a map, not a run", hint="specbench run measures")
 
 
 def unlike(old: Mapping[str, object], new: Mapping[str, object]) -> list[Difference]:
@@ -153,7 +160,6 @@ def _text(value: object) -> str:
 
 
 def manifest_of_result(folder: Path) -> Mapping[str, object]:
-    """`run.json` of a run; a prediction is refused."""
-    if is_rank(folder):
-        load_result(folder)
+    """`run.json` of a run; a prediction or a map is refused."""
+    _refuse_no_run(folder)
     return read_manifest(folder)

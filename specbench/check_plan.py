@@ -98,7 +98,8 @@ class Plan:
         for block, parts in self._blocks().items() if self.baselines else ():
             for gamma, _ in self._picked(block, parts):
                 if not self._held(block, gamma):
-                    yield f"{label(block)}, γ {gamma} is not in the baseline: no change of it is checked"
+                    name = f"{label(block)}, γ {gamma}"
+                    yield f"{name} is not in the baseline: no change of it is checked"
         if not self.side.run.finished:
             yield "the run did not come to its end"
         if any(self.side.simulated(part) for part in self.side.cells.values()):

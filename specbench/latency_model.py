@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
+ROUNDS = 4
+"""Fits, each with weights from the one before."""
 WORTH = 2.0
 """A knee has to lower the information criterion by more than this, else there is none."""
 
@@ -165,7 +167,7 @@ def _bent(form: Form, steps: Steps, columns: Sequence[Floats]) -> Fit | None:
         return _solved(form, steps, (*columns, beyond), knee)
 
     def squares(knee: float) -> float:
-        return float(np.mean(at(knee).residuals ** 2))
+        return _squares(at(knee))
 
     places = _knees(form.load(steps.batch, steps.gamma))
     if len(places) < 2:
@@ -177,7 +179,12 @@ def _bent(form: Form, steps: Steps, columns: Sequence[Floats]) -> Fit | None:
 
 
 def _score(found: Fit, count: int) -> float:
-    return count * math.log(max(float(np.mean(found.residuals**2)), 1e-24))
+    return count * math.log(max(_squares(found), 1e-24))
+
+
+def _squares(found: Fit) -> float:
+    """Mean of squared logarithms of predicted over measured."""
+    return float(np.mean(np.log(np.maximum(1 + found.residuals, 1e-3)) ** 2))
 
 
 def _knees(loads: Floats) -> list[float]:
@@ -192,11 +199,18 @@ def _knees(loads: Floats) -> list[float]:
 def _solved(form: Form, steps: Steps, columns: Sequence[Floats], knee: float | None) -> Fit:
     from scipy.optimize import nnls
 
-    rows = np.stack(columns, axis=1) / steps.seconds[:, None]
-    scale = np.maximum(np.abs(rows).max(axis=0), 1e-300)
-    answer, _ = nnls(rows / scale, np.ones(len(rows)))
-    seconds = answer / scale
-    return Fit(form, tuple(seconds.tolist()), knee, rows @ seconds - 1.0)
+    terms, known = np.stack(columns, axis=1), steps.seconds
+    # Errors relative to the measured time alone would let late, noisy points pull all times down:
+    # they are taken relative to the geometric mean of measured and predicted, so that twice and
+    # half weigh alike.
+    weight = known
+    for _ in range(ROUNDS):
+        rows = terms / weight[:, None]
+        scale = np.maximum(np.abs(rows).max(axis=0), 1e-300)
+        answer, _ = nnls(rows / scale, known / weight)
+        seconds = answer / scale
+        weight = np.sqrt(known * np.maximum(terms @ seconds, 1e-3 * known))
+    return Fit(form, tuple(seconds.tolist()), knee, terms @ seconds / known - 1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,6 +182,14 @@ AllCells = Annotated[
     bool,
     typer.Option("--all", help="Every draft's table.", rich_help_panel=SHOW),
 ]
+Profile = Annotated[
+    bool,
+    typer.Option(
+        "--profile",
+        help="Afterwards, a trace of one text per draft and a table by phase: profile/.",
+        rich_help_panel=SHOW,
+    ),
+]
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="The verdict alone.", rich_help_panel=SHOW)
 ]

@@ -48,6 +48,7 @@ def run(
     output_format: options.OutputFormat = Format.table,
     show_cycles: options.ShowCycles = 0,
     all_cells: options.AllCells = False,
+    profile: options.Profile = False,
     quiet: options.Quiet = False,
     no_color: options.NoColor = False,
 ) -> None:

@@ -11,7 +11,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.errors import RunError, UsageError
+from specbench.errors import RunError, UsageError, clean
 from specbench.recipe import Recipe, default_recipe, merge_flags
 from specbench.recipe_faults import FLAGS
 from specbench.recipe_load import get_recipe
@@ -84,10 +84,23 @@ def run_flow(flags: dict[str, Any]) -> int:
     if outcome.stopped:
         progress.stopped(outcome.folder, outcome.measured, outcome.generations)
         return 1
+    if flags["profile"]:
+        _profile(ready, outcome.folder, flags)
     _report(outcome.folder, flags, ready.engine.text)
     if flags["from_result"] is not None:
         _agree(flags["from_result"], outcome.folder, flags)
     return 1 if outcome.bad_cells or ready.refused else 0
+
+
+def _profile(ready: Ready, folder: Path, flags: dict[str, Any]) -> None:
+    """Profile what was measured, and say what each phase does; to stderr where stdout has rows."""
+    from specbench.profiling import profile_drafts
+    from specbench.signs import Signs
+
+    stream = sys.stdout if flags["output_format"].value == "table" else sys.stderr
+    for one in profile_drafts(ready, folder):
+        for line in one.lines():
+            print(Signs(stream)(clean(line)), file=stream)
 
 
 def _agree(old: Path, new: Path, flags: dict[str, Any]) -> None:

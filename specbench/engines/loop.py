@@ -42,6 +42,8 @@ class Job:
     schedule: tuple[int, ...] | None = None
     """γ cycle by cycle, none above `gamma`, to time shapes; the batch ends with it. None: γ always.
     """
+    clock: Clock | None = None
+    """Told of the borders of phases in place of the device's own clock."""
 
     def wanted(self, cycle: int) -> int:
         """Tokens to draft in a cycle."""
@@ -82,7 +84,8 @@ class _Batch:
         self.live = list(self.all_rows)
         self.state = TextState(job.prompts, job.capacity, target.device)
         self.uniforms = job.uniforms
-        self.clock: Clock = make_clock(target.device, MARKS * job.uniforms.shape[1] + 3)
+        marks = MARKS * job.uniforms.shape[1] + 3
+        self.clock: Clock = job.clock or make_clock(target.device, marks)
         self.live_counts: list[int] = []
         self.session: Session
 

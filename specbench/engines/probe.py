@@ -25,6 +25,7 @@ from specbench.engines.torch_engine import TorchEngine
 from specbench.records import Sampling
 from specbench.sampling import uniforms
 from specbench.state import TextState
+from specbench.timing import Clock
 
 BEFORE, AFTER = 2, 2
 """Plain steps timed per place before and after its cycles; one more, the first, is left out."""
@@ -89,6 +90,7 @@ def time_cycles(
     gammas: Sequence[int],
     sampling: Sampling,
     key: str,
+    clock: Clock | None = None,
 ) -> list[StepTime]:
     """Cycle times of the open draft behind one batch of contexts.
 
@@ -100,6 +102,8 @@ def time_cycles(
         Draft lengths above 0, each timed once.
     key
         Seeds the order of the γ and the draws.
+    clock
+        In place of the device's own: of processor time, for example.
 
     Returns
     -------
@@ -116,7 +120,7 @@ def time_cycles(
     )
     shape = (len(contexts), len(schedule), 2 * longest + 1)
     draws = uniforms(engine.settings.seed, key, 0, "probe", shape).to(engine.device)
-    job = Job(contexts, longest, sampling, limits, draws, schedule)
+    job = Job(contexts, longest, sampling, limits, draws, schedule, clock)
     return _timed(job, engine)
 
 

@@ -25,7 +25,7 @@ from specbench.packed import Known
 from specbench.random_models import check_table
 from specbench.records import Cell, Generation, Prompt, Status
 from specbench.sampling import uniforms
-from specbench.timing import MemoryMeter, make_clock
+from specbench.timing import Clock, MemoryMeter, make_clock
 
 WARM_UP_TOKENS = 12
 STEPS, STEP_PAST = 7, 8
@@ -211,21 +211,29 @@ class TorchEngine:
         if not prompts:
             return []
         draft = self.draft if cell.gamma else None
-        limits = Limits(
-            max_new_tokens,
-            self.context,
-            self._eos,
-            draft.vocab_size if draft else None,
-        )
+        return decode(self.job(cell, prompts, repeat, max_new_tokens), self.target, draft)
+
+    def job(
+        self,
+        cell: Cell,
+        prompts: Sequence[Prompt],
+        repeat: int,
+        max_new_tokens: int,
+        clock: Clock | None = None,
+    ) -> Job:
+        """One batch of a cell, as the loop decodes it."""
+        draft = self.draft if cell.gamma else None
+        vocab = draft.vocab_size if draft else None
+        limits = Limits(max_new_tokens, self.context, self._eos, vocab)
         streams = [self._streams(p.prompt_id, repeat, cell.gamma, max_new_tokens) for p in prompts]
-        job = Job(
+        return Job(
             [p.token_ids for p in prompts],
             cell.gamma,
             cell.sampling,
             limits,
             torch.stack(streams).to(self.device),
+            clock=clock,
         )
-        return decode(job, self.target, draft)
 
     def _streams(self, prompt_id: str, repeat: int, gamma: int, cycles: int) -> torch.Tensor:
         """Uniforms (cycles, 2γ + 1) of one row: drafting, keeping, the token after."""

@@ -13,7 +13,8 @@ from specbench.errors import UsageError
 from specbench.findings import DraftFinding, Finding
 from specbench.intervals import Interval
 from specbench.kinds import KINDS
-from specbench.results import RunData, is_imported, load_measured, load_run
+from specbench.likeness import load_result
+from specbench.results import RunData, is_imported, load_run
 from specbench.summary import stored_rows
 from specbench.verdicts import CLEAR, OPEN
 from specbench.view import MARGIN, mapping, real
@@ -74,7 +75,7 @@ def answers(folder: Path, kind: str = "") -> list[Answer]:
         raise UsageError(
             "--kind is for imported results: this one knows its drafts", hint="leave --kind out"
         )
-    advice = advise(load_measured(folder))
+    advice = advise(load_result(folder))
     return [_answer(advice, finding) for finding in advice.findings]
 
 
@@ -100,7 +101,8 @@ def _answer(advice: Advice, finding: Finding) -> Answer:
 def _no_draft(finding: Finding, real_drafts: list[DraftFinding]) -> str:
     """Why nothing is to be deployed, in words."""
     if not real_drafts:
-        return f"{PLAIN}: only checks were measured ({', '.join(sorted(CHECKS))}), no draft."
+        kinds = ", ".join(sorted({one.block.kind for one in finding.drafts}))
+        return f"{PLAIN}: nothing but checks was measured ({kinds}), no draft."
     said = " ".join(first_sentence(one) for one in real_drafts[:3])
     if any(one.key in OPEN for one in real_drafts):
         return f"Whether a draft pays here cannot be told yet. {said}"

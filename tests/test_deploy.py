@@ -299,6 +299,25 @@ def test_an_imported_result_that_loses_or_has_no_speedup(specbench: Any, tmp_pat
     assert "--baseline" in err
 
 
+def test_checks_are_never_deployed(tmp_path: Path) -> None:
+    """A draft that is the target itself wins here, and is none."""
+    build(tmp_path / "run", {"d": KEYS["wins"][0]}, tokens=24, gammas=[1], prompts=12)
+    path = tmp_path / "run" / "run.json"
+    manifest = json.loads(path.read_text())
+    manifest["drafts"]["d"]["kind"] = "self"
+    path.write_text(json.dumps(manifest))
+    (tmp_path / "run" / "summary.csv").unlink(missing_ok=True)
+    (answer,) = answers(tmp_path / "run")
+    assert answer.deployment is None
+    assert "nothing but checks was measured (self)" in answer.reason
+
+
+def test_a_prediction_is_refused(tmp_path: Path, specbench: Any) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"schema_version": 1, "kind": "rank"}))
+    code, _, err = specbench("advise", tmp_path)
+    assert (code, "holds a prediction" in err) == (2, True)
+
+
 def test_misuse_is_told_in_one_message(specbench: Any, tmp_path: Path) -> None:
     assert specbench("advise", tmp_path)[0] == 2
     code, _, err = specbench("advise", RESULT, "--kind", "hf")

@@ -76,6 +76,7 @@ REFUSED = [
     (lines(*[sglang(2, 1, 3, 2.5, 0.02)] * 2), "the setting of line 1 again", "line 2"),
     (TWO + lines(question(81, [3], [0.1])), "question 81 stands in line 1 too", "line 3"),
     (TWO + lines(question(84, [3], [0.1], model="o")), "another model_id", "line 3"),
+    (lines(question([], [1], [0.1])), "no name and no number", "key question_id"),
     (lines(question(81, [0, 1], [0.1])), "a step of 0 tokens", "key accept_lengths"),
     (lines(timings(draft_n_accepted=13)), "draft_n_accepted 13 exceeds draft_n 12", "line 1"),
     (lines(timings(predicted_n=5)), "6 drafts kept among 4 decoded tokens", "line 1"),
@@ -125,6 +126,8 @@ def test_flags_that_contradict_the_file_are_refused(specbench, tmp_path):
     assert (code, "exceeds gamma + 1, 2" in err) == (2, True)
     code, _, err = specbench("import", tmp_path / "file", "--format-of", "vvlm")
     assert (code, "vllm-bench, vllm-requests" in err) == (2, True)
+    for value in ("nan", "inf", "-1"):
+        assert specbench("import", tmp_path / "file", "--temperature", value)[0] == 2
     (tmp_path / "drafted").write_text(lines(timings()))
     flags = ("--baseline", tmp_path / "drafted", "-o", tmp_path / "out")
     code, _, err = specbench("import", tmp_path / "drafted", *flags)

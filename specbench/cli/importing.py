@@ -22,7 +22,11 @@ def import_(
         typer.Option(help="The same tool's file of plain decoding: gives the speedup."),
     ] = None,
     format_of: Annotated[
-        str, typer.Option(help="The tool that wrote FILE, where its content does not tell.")
+        str,
+        typer.Option(
+            help="vllm-bench, vllm-requests, sglang, speculators, spec-bench, llamacpp, "
+            "llamacpp-log or counters; by content unless given."
+        ),
     ] = "",
     gamma: Annotated[
         int | None,
@@ -45,11 +49,10 @@ def import_(
 ) -> None:
     """Other tools' result files into this schema: what is not known stays empty.
 
-    Reads vllm bench serve (JSON) and vLLM's per-request metrics, SGLang bench_speculative (JSONL),
-    speculators acceptance.csv, Spec-Bench (JSONL), llama.cpp server responses and printed
-    statistics, and tables of counters (CSV). α comes from tests or positions where they are
-    counted, else by inverting τ (alpha_kind), else it is empty. docs/import.md says what each
-    tool's numbers mean.
+    Reads vllm bench serve and vLLM's per-request metrics, SGLang bench_speculative,
+    speculators acceptance.csv, Spec-Bench, llama.cpp server responses and logs, and
+    tables of counters. α comes from tests or positions where they are counted, else by
+    inverting τ (alpha_kind), else it is empty. docs/import.md: what each number means.
 
     Example: specbench import eagle.json --baseline plain.json -o results/eagle
 

@@ -64,6 +64,8 @@ def _answers(known: Fields, gamma: int | None) -> Iterator[Request]:
 
 def _answer(known: Fields, choice: Fields, repeat: int, gamma: int | None) -> Request:
     name, category = name_of(known.members["question_id"]), known.text("category")
+    if not name:
+        known.at("question_id").refuse("no name and no number", "one question per line")
     turns = choice.members.get("turns")
     if isinstance(turns, list) and ERROR in turns:
         reason = "a turn failed; Spec-Bench times it with the values of the turn before"

@@ -7,6 +7,7 @@ tool's numbers leave out, remarks, and figures of the tool that have no column h
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,6 +42,8 @@ def import_file(
     command: Sequence[str] = (),
 ) -> Path:
     """Read a file and write its result folder, which must be absent or empty."""
+    if told.temperature is not None and not math.isfinite(told.temperature):
+        raise UsageError("--temperature is no number", hint="0 is greedy; leave it out if unknown")
     form, source = read(path, told, format_of)
     plain = None
     if baseline is not None:

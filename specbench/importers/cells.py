@@ -63,7 +63,7 @@ def made(group: Group, baseline: Group | None = None) -> Made:
 def _parts(group: Group) -> Mapping[str, Counters]:
     """Totals by category, in the order of the file."""
     if group.categories:
-        return group.categories
+        return {name: part for name, part in group.categories.items() if name != ALL}
     names = dict.fromkeys(one.category for one in group.requests)
     if len(names) < 2 or "" in names:
         return {}
@@ -106,9 +106,9 @@ def _row(
 ) -> Row:
     good = [one for one in requests if one.status == "ok"]
     row: Row = {"status": _status(group, requests, good)}
+    row.update({name: value for name, value in group.columns.items() if value is not None})
     row.update(_counts(group, good))
     row.update(_acceptance(group, found, good))
-    row.update({name: value for name, value in group.columns.items() if value is not None})
     row.update(times(good))
     row.update(speed(row, good, baseline, plain=found.found.gamma == 0))
     return row

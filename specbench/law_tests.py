@@ -26,6 +26,12 @@ def _nowhere(_: float) -> None:
     return None
 
 
+Cells = tuple[tuple[int, ...], tuple[float, ...]]
+"""Counts of outcomes, and the probability that each should have."""
+Bounds = tuple[float, float, float]
+"""An estimate with the ends of its 95 % interval."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """One test before it is judged beside the others."""
@@ -49,6 +55,8 @@ class Measured:
     """For an exact test that did not fail: whether something differs by rounding."""
     where: str = ""
     """The draft and the law, where a test is of one of several."""
+    cells: Cells | None = field(default=None, repr=False, compare=False)
+    """Of a test of counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,7 @@ class LawTest:
     where: str = ""
     again: Measured | None = field(default=None, compare=False)
     """The rerun, with a fresh seed and four times the size."""
+    cells: Cells | None = field(default=None, repr=False, compare=False)
 
     @property
     def passed(self) -> bool:
@@ -94,6 +103,7 @@ def judged(found: Sequence[Measured]) -> list[LawTest]:
             one.reach(level),
             one.limit,
             one.where,
+            cells=one.cells,
         )
         for place, one in enumerate(found)
     ]

@@ -11,6 +11,7 @@ from typing import TextIO
 from specbench import files
 from specbench.faults import FAULTS
 from specbench.findings import Paragraph
+from specbench.law_stats import moved
 from specbench.law_tests import POWER, LawTest
 from specbench.markdown_text import drawn, escaped
 from specbench.signs import Signs
@@ -100,6 +101,8 @@ def _fault(found: Verified) -> Iterator[Paragraph]:
         f"Not lossless. The output is drawn from another law than the target's: {names}{more}.",
         tone="bad",
     )
+    if text := _distance(bugs):
+        yield Paragraph(text)
     nearest = suspect(bugs)
     if nearest is not None:
         known = nearest.name in {fault.name for fault in FAULTS}
@@ -115,6 +118,23 @@ def _fault(found: Verified) -> Iterator[Paragraph]:
                 f"{first.logits[1] - first.logits[0]:.2g}, where rounding reaches "
                 f"{greedy.delta:.2g}."
             )
+
+
+def _distance(bugs: Sequence[LawTest]) -> str:
+    """How far off the law of sequences is, where it is farthest; each sample was drawn anew."""
+    found = [
+        (moved(one.cells, one.again.cells), one)
+        for one in bugs
+        if one.cells is not None and one.again is not None and one.again.cells is not None
+    ]
+    if not found:
+        return ""
+    (value, low, high), one = max(found, key=lambda item: item[0][1])
+    _, _, law = one.name.partition(", ")
+    return (
+        f"At {law} the law of four tokens is off by a total variation of {value:.3f} "
+        f"[{max(low, 0):.3f}, {high:.3f}]."
+    )
 
 
 def suspect(bugs: Sequence[LawTest]) -> LawTest | None:

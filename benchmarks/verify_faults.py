@@ -2,15 +2,15 @@
 
     python -m benchmarks.verify_faults [fault …] [--target embedded --draft embedded]
 
-Puts each fault of tests/broken.py into the sampler in turn and makes the checks of `verify` that look
-at sampled tokens once, at its default size: the sampler's functions, 20,000 sequences under each law,
-and 20 prompts × 128 tokens of the pair's own text at temperature 1 and γ 4. The texts are written in
-one batch, so that a fault takes seconds and not a minute; a row's draws do not depend on its batch.
-Greedy texts, which measure how far rounding goes, are written once, without a fault.
+Puts each fault of tests/broken.py into the sampler in turn and makes the checks of `verify` that
+look at sampled tokens once, at its default size: the sampler's functions, 20,000 sequences under
+each law, and 20 prompts × 128 tokens of the pair's own text at temperature 1 and γ 4. The texts are
+written in one batch, so that a fault takes seconds and not a minute; a row's draws do not depend on
+its batch. Greedy texts, which measure how far rounding goes, are written once, without a fault.
 
 Prints a line per fault: the smallest p of each kind of check and the test that has it, with a star
-where Holm's adjusted p is below 1e-3. The first line is a sampler without a fault. Exits 1 if a fault
-is missed, or if the right sampler fails.
+where Holm's adjusted p is below 1e-3. The first line is a sampler without a fault. Exits 1 if a
+fault is missed, or if the right sampler fails.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from specbench.verify_exact import exact_tests
 from specbench.verify_sequence import LAWS, Pair, sequence_test
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from broken import BROKEN  # noqa: E402
+from broken import BROKEN
 
 SAMPLES, PROMPTS = 20_000, 20
 NONE = "no fault"

@@ -265,6 +265,11 @@ def _comparison(finding: Finding) -> Iterator[str]:
 def _unchecked(view: View, finding: Finding) -> Iterator[str]:
     """Whether the best draft's output was shown to be the target's."""
     best = finding.best
-    if best is None or best.block.draft in mapping(view.run.manifest, "verified"):
+    if best is None:
         return
-    yield "Not checked for losslessness: specbench verify does it."
+    found = mapping(view.run.manifest, "verified").get(best.block.draft)
+    if found is None:
+        yield "Not checked for losslessness: specbench verify does it."
+    elif found != "lossless":
+        told = "Not lossless" if found == "not-lossless" else "Losslessness cannot be told"
+        yield f"{told}, by specbench verify."

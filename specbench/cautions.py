@@ -10,11 +10,12 @@ from specbench.findings import DraftFinding, Finding
 from specbench.intervals import FEW_CLUSTERS, prompts_to_halve
 from specbench.kinds import SHAPE
 from specbench.noise import baseline_drift, looping_prompts, stolen_time
+from specbench.run_notes import memory_notes, prompt_notes, unverified
 from specbench.verdicts import Choice
 from specbench.view import Row, View, mapping, real
 from specbench.wording import count, fixed, one_line, percent, plain_number
 
-_DOUBTS = frozenset({"W01", "W04", "W05", "W10", "W14", "W21"})
+_DOUBTS = frozenset({"W01", "W04", "W05", "W10", "W14", "W15", "W19", "W21"})
 """Warnings because of which a verdict can be wrong; the others are notes."""
 
 SLOW_STEP = 0.8
@@ -58,6 +59,8 @@ def cautions(view: View, findings: Sequence[Finding]) -> Iterator[Caution]:
     yield from _context(view)
     yield from _threads(view)
     yield from _failed(view)
+    for source in (prompt_notes, unverified, memory_notes):
+        yield from (Caution(*note) for note in source(view))
     yield from _slow_steps(chosen)
     yield from _random(view)
 

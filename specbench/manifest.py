@@ -48,6 +48,18 @@ def manifest_of(ready: Ready, command: Sequence[str]) -> dict[str, object]:
         "roofline": roofline_of(ready),
         "drafts": ready.drafts,
         "refused": ready.refused,
+        "prompt_form": _prompt_form(ready),
+    }
+
+
+def _prompt_form(ready: Ready) -> dict[str, object]:
+    """Whether prompts went through the chat template, and the id of a BOS."""
+    tokenizer = ready.engine.tokenizer
+    chat = bool(getattr(tokenizer, "chat_template", None))
+    used = "left out" if ready.recipe.prompts.raw else "used"
+    return {
+        "template": used if chat else "none",
+        "bos_id": getattr(tokenizer, "bos_token_id", None),
     }
 
 

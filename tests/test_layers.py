@@ -77,8 +77,8 @@ FLOORS: list[tuple[list[str], set[str]]] = [
             """
             interrupt preflight manifest destination live progress score score_starts scoring sweep
             ab rank_texts rank
-            verify_exact verify_sequence verify_text verify_passes verify_greedy verify doctor
-            pair_check time_map profiling
+            verify_exact verify_sequence verify_text verify_passes verify_greedy verify
+            verify_record doctor pair_check time_map profiling
             """
         ),
         {"numpy", "torch", "transformers", "psutil", "rich"},

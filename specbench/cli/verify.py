@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -42,6 +43,15 @@ def verify(
     quiet: options.Quiet = False,
     no_color: options.NoColor = False,
     samples: options.Samples = 20_000,
+    result: Annotated[
+        Path | None,
+        typer.Option(
+            "--result",
+            metavar="DIR",
+            help="Note the verdict in this result of a run of the same models.",
+            rich_help_panel=options.WHERE,
+        ),
+    ] = None,
 ) -> None:
     """Is the output law the target's? Exact and statistical tests, and what they would have seen.
 

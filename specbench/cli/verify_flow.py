@@ -9,6 +9,7 @@ from specbench.cli.run_flow import opened, recipe_of, refuse_lengths
 from specbench.errors import UsageError
 from specbench.recipe import Recipe, merge_flags
 from specbench.recipe_values import CONFIG
+from specbench.results import read_manifest
 
 GAMMA, DTYPE = "4", "float32"
 """Where neither flags nor a recipe say otherwise."""
@@ -21,11 +22,19 @@ def verify_flow(flags: dict[str, Any]) -> int:
     if recipe.target.ref.startswith(CONFIG):
         what = "random weights have no law to verify: what they emit is as set as their acceptance"
         raise UsageError(what, where=f"--target {recipe.target.ref}", hint="real weights")
+    result = flags["result"]
+    if result is not None:
+        read_manifest(result)
     from specbench.verify import run_verify
+    from specbench.verify_record import record, refuse_foreign
     from specbench.verify_words import as_text, print_verified
 
     ready, progress = opened(recipe, flags)
+    if result is not None:
+        refuse_foreign(result, ready)
     found = run_verify(ready, flags["samples"], progress.say)
+    if result is not None:
+        record(result, found)
     output = flags["output_format"].value
     if output == "table":
         print_verified(found, quiet=flags["quiet"], no_color=flags["no_color"])

@@ -11,7 +11,7 @@ from typing import TextIO
 from specbench import files
 from specbench.faults import FAULTS
 from specbench.findings import Paragraph
-from specbench.law_stats import moved
+from specbench.law_distance import moved
 from specbench.law_tests import POWER, LawTest
 from specbench.markdown_text import drawn, escaped
 from specbench.signs import Signs

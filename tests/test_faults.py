@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specbench import law_stats
+from specbench import law_distance, law_stats
 from specbench.faults import FAULTS, Laws
-from specbench.law_stats import Sums, moved, pearson, uniform_test, z_test
+from specbench.law_distance import moved
+from specbench.law_stats import Sums, pearson, uniform_test, z_test
 from specbench.law_tests import (
     FAMILY,
     POWER,
@@ -243,6 +244,7 @@ def test_a_rerun_decides(again: float | None, result: str) -> None:
 
 
 def test_examples_in_docstrings() -> None:
-    found = doctest.testmod(law_stats)
-    assert found.attempted > 4
-    assert found.failed == 0
+    for module, examples in ((law_stats, 4), (law_distance, 2)):
+        found = doctest.testmod(module)
+        assert found.attempted > examples
+        assert found.failed == 0

@@ -25,7 +25,8 @@ FLOORS: list[tuple[list[str], set[str]]] = [
         words(
             """
             records kinds cycle_law inverse_law run_law speed_law theory trace gamma intervals
-            wording sums stats scored_text replay iid_counts iid faults law_tests law_distance law_stats
+            wording sums stats scored_text replay iid_counts iid faults law_tests law_distance
+            law_stats
             text_tests verified
             decompose latency_parts policies predict draft_lengths ranking changes gates
             forward_modes roofline latency_model speed_map

@@ -101,6 +101,8 @@ def test_the_command_names_every_model_as_it_is_typed() -> None:
         "specbench verify -t ~/models/m -d 'a b=./my model' -d synthetic:alpha=0.8 -d org/name"
     )
     assert verify_command({}, names) == ""
+    random = {"name": "x", "ref": "config:./x.json"}
+    assert verify_command({"recipe": {**recipe, "target": random}}, names) == ""
     assert verify_command({"recipe": recipe}, []) == ""
 
 

@@ -171,8 +171,10 @@ def pair_rows(p: Tensor, found: Along, ids: Tensor, drafted: Tensor) -> Tensor:
     overlap = torch.minimum(p, q).sum(dim=-1).clamp(max=1.0)
     share = torch.where(p_at > 0, q_at / p_at, torch.ones_like(p_at)).clamp(max=1.0)
     at = drafted.clamp(min=0).unsqueeze(-1)
-    ratio = p.gather(1, at).squeeze(-1) / q.gather(1, at).squeeze(-1)
-    keep = torch.where(drafted >= 0, ratio.clamp(max=1.0), torch.nan)
+    p_d, q_d = p.gather(1, at).squeeze(-1), q.gather(1, at).squeeze(-1)
+    # u·q < p never holds where p is 0, whatever q: at a filter's edge rounding can make both 0.
+    ratio = torch.where(p_d > 0, p_d / q_d, 0.0).clamp(max=1.0)
+    keep = torch.where(drafted >= 0, ratio, torch.nan)
     return torch.stack(
         [log_of(p_at), log_of(q_at), overlap, share, entropy_of(p), keep, confidence]
     )

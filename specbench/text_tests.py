@@ -90,8 +90,9 @@ class TextSums:
             self._draft_log_probability(laws.q[tested], d)
             p_d, q_d = _at(laws.p[tested], d), _at(laws.q[tested], d)
             kept = seen.kept[tested]
-            # A draft with q = 0 was drawn from another law; u·0 < p keeps it.
-            _flag(self.plain["kept"], kept, np.minimum(_over(p_d, q_d), 1.0))
+            # A draft with q = 0 was drawn from another law: u·0 < p keeps it, unless p is 0 too.
+            chance = np.where(p_d > 0, np.minimum(_over(p_d, q_d), 1.0), 0.0)
+            _flag(self.plain["kept"], kept, chance)
             by_token = np.minimum(_over(q_x[tested], p_x[tested]), 1.0)
             _flag(self.plain["kept, by token"], kept, by_token)
         over = laws.q > laws.p

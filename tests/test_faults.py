@@ -194,6 +194,23 @@ def test_nothing_random_is_no_test() -> None:
     assert [one.name for one in sums.tests()] == ["ranks by q/p"]
 
 
+def test_a_draft_outside_both_sets_is_rejected_as_it_must_be() -> None:
+    """Trap 2: rounding at the edge of top-p sets can leave p = q = 0 at a drafted token.
+
+    It is rejected for sure, by u·0 < 0: nothing speaks against the keep test there. Where q alone
+    is 0 it is kept for sure.
+    """
+    p = np.array([[0.5, 0.5, 0.0], [0.5, 0.5, 0.0]])
+    q = np.array([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+    kept = np.array([False, True])
+    none = np.zeros(2, dtype=bool)
+    sums = TextSums()
+    seen = Positions(np.array([1, 1]), np.array([2, 1]), kept, np.zeros(2, dtype=int), none)
+    sums.add(Laws(p, q, p), seen, np.full(2, 0.5))
+    assert sums.plain["kept"].total == 0
+    assert sums.plain["kept"].variance == 0
+
+
 def test_rare_tokens_are_no_fault() -> None:
     """Peaked laws: one token in a thousand is another one; 20 tokens, 3,000 seeds.
 

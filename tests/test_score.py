@@ -126,6 +126,17 @@ def test_ids_above_the_draft_have_no_probability_and_end_it() -> None:
     assert np.isfinite(found.log_p).all()
 
 
+def test_the_keep_probability_where_a_law_is_zero() -> None:
+    """Trap 2: u·q < p at p = 0, q = 0 and both: rejected, kept, rejected; never 0/0."""
+    p = torch.tensor([[0.6, 0.4, 0.0, 0.0]] * 5, dtype=torch.float64)
+    q = torch.tensor([[0.3, 0.0, 0.7, 0.0]] * 5, dtype=torch.float64)
+    drafted = torch.tensor([0, 1, 2, 3, -1])
+    rows = score.pair_rows(p, (q, q[:, 0]), torch.zeros(5, dtype=torch.int64), drafted)
+    keep = rows[5].tolist()
+    assert keep[:4] == [1.0, 1.0, 0.0, 0.0]
+    assert math.isnan(keep[4])
+
+
 def test_a_target_alone_gives_its_own_numbers() -> None:
     target = models.lm(models.rnd())
     found = TextScorer(target, None, Sampling(1.0)).score(PROMPT, text(10), np.full(10, -1))

@@ -103,6 +103,16 @@ KINDS: dict[str, Kind] = {
             options=("layers",),
         ),
         Kind(
+            "sparsekv",
+            "the target, part of its KV cache",
+            "–",
+            "yes",
+            "specbench.drafts.sparsekv:SparseKvDraft",
+            "a forward of the target per token, on `budget` tokens of its cache; no memory",
+            law="start",
+            options=("budget", "sinks"),
+        ),
+        Kind(
             "quantized",
             "the target in int8",
             "a CPU",

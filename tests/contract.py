@@ -29,6 +29,7 @@ SPECS: dict[str, tuple[str, dict[str, Any]]] = {
     "suffix law=counts": ("", {"law": "counts", "factor": 8}),
     "layerskip": ("", {"layers": 1}),
     "layerskip layers=1-1": ("", {"layers": "1-1"}),
+    "sparsekv": ("", {"budget": 6, "sinks": 2}),
     "quantized": ("", {"keep": "lm_head"}),
     "synthetic": ("", {"alpha": 0.6}),
     "self": ("", {}),

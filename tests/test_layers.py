@@ -58,8 +58,8 @@ FLOORS: list[tuple[list[str], set[str]]] = [
         words(
             """
             drafts.base drafts.options drafts.pairing drafts.hf drafts.self_draft drafts.synthetic
-            drafts.lookup drafts.ngram drafts.automaton drafts.suffix drafts.parts drafts.layerskip
-            drafts.quantized drafts.external drafts
+            drafts.lookup drafts.ngram drafts.automaton drafts.suffix drafts.parts drafts.targets_kv
+            drafts.layerskip drafts.sparsekv drafts.quantized drafts.external drafts
             """
         ),
         {"torch"},

@@ -80,7 +80,7 @@ def test_tau_is_that_of_a_greedy_run_exactly(exact: tuple[Path, Path]) -> None:
     rows = {r["gamma"]: r for r in summarize(load_run(measured)) if r["category"] == "all"}
     for place, gamma in enumerate((1, 2, 3, 4)):
         assert entry.tau(place).value == pytest.approx(rows[gamma]["tau_delivered"], abs=1e-12)
-    assert 0 < (entry.scored.alpha.value or 0) < 1
+    assert 0 < (entry.alpha(0).value or 0) < 1
 
 
 def test_texts_are_those_of_the_run(exact: tuple[Path, Path]) -> None:

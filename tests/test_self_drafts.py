@@ -22,6 +22,7 @@ TEXT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
 SPECS: dict[str, dict[str, Any]] = {
     "layerskip": {"layers": 1},
     "layerskip list": {"layers": "1-1"},
+    "sparsekv": {"budget": 4, "sinks": 1},
     "quantized": {},
     "quantized kept": {"keep": "lm_head+layers.0"},
 }

@@ -2,9 +2,8 @@
 
 Self-speculation by early exit (Zhang et al. 2023, arXiv 2309.08168; Elhoushi et al. 2024, arXiv
 2404.16710). The weights are the target's. The first k layers give the very keys and values that the
-target has there, so with them the target's KV state is used too: nothing of the prompt is fed
-twice, nor the last draft after a full accept. What drafting writes there stands behind the text,
-and the target's pass writes it anew before it reads it. Other layers have a KV state of their own.
+target has there, so with them the target's KV state is used too (`drafts/targets_kv.py`). Other
+layers have a KV state of their own.
 """
 
 from __future__ import annotations
@@ -13,16 +12,13 @@ import copy
 import re
 from typing import Any
 
-from torch import Tensor
-
 from specbench.drafts.base import Context
 from specbench.drafts.hf import HfDraft
 from specbench.drafts.options import refuse
 from specbench.drafts.parts import layers_of, own_session, with_layers
+from specbench.drafts.targets_kv import TargetsKvDraft
 from specbench.errors import UsageError
-from specbench.lm import CausalLM, Session
-from specbench.records import Sampling
-from specbench.state import TextState
+from specbench.lm import CausalLM
 
 EXAMPLE = "layerskip:8, or layerskip:layers=0-7+29"
 
@@ -33,48 +29,19 @@ class LayerSkipDraft(HfDraft):
     shares_weights = True
 
     @classmethod
-    def open(
-        cls, ref: str, options: dict[str, Any], label: str, context: Context
-    ) -> LayerSkipDraft:
+    def open(cls, ref: str, options: dict[str, Any], label: str, context: Context) -> HfDraft:
         """Read which layers; refuses those that the target does not have."""
         target = context.target
         count = len(layers_of(target.model)[2])
         chosen = layers_from(options.get("layers"), count, label)
         _check_types(target, chosen, label)
         first = chosen == list(range(len(chosen)))
-        return (FirstLayersDraft if first else cls)(cut(target, chosen, label), target.vocab_size)
+        kind = FirstLayersDraft if first else cls
+        return kind(cut(target, chosen, label), target.vocab_size)
 
 
-class FirstLayersDraft(LayerSkipDraft):
+class FirstLayersDraft(TargetsKvDraft):
     """The first layers, on the target's own KV state."""
-
-    needs_kv = True
-
-    def attach(self, session: Session) -> None:
-        """Take the target's KV state of this batch, its prompt fed."""
-        self._shared = session
-
-    def start(self, state: TextState, sampling: Sampling, capacity: int) -> None:
-        """Nothing has to be fed."""
-        self._sampling = sampling
-        self._highest = []
-        self._session = Session(self.lm, state.rows, self._shared.capacity)
-        self._session.cache = self._shared.cache
-        self._known = [n - 1 for n in state.lengths]
-
-    def commit(self, kept: list[int], state: TextState) -> None:
-        """The target's pass has filled in all that was kept."""
-        self._known = [n - 1 for n in state.lengths]
-
-    def keep_rows(self, index: Tensor, rows: list[int]) -> None:
-        """The target has moved the rows."""
-        if self._session is not None:
-            self._session.rows = len(rows)
-        self._known = [self._known[r] for r in rows]
-
-    def nbytes(self) -> int:
-        """All of it is the target's."""
-        return 0
 
 
 def cut(target: CausalLM, chosen: list[int], label: str) -> CausalLM:

@@ -15,13 +15,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache
 
 from specbench.drafts.base import Chain, Context
 from specbench.drafts.options import refuse, whole
 from specbench.drafts.targets_kv import TargetsKvDraft
 from specbench.errors import PairRefused
-from specbench.kvcache import Plan, SlabLayer
+from specbench.kvcache import Plan, SlabCache, SlabLayer
 from specbench.lm import CausalLM, Session
 from specbench.records import Law, Sampling
 
@@ -71,14 +70,13 @@ class SparseLayer(SlabLayer):
         return found.view(self.plan.rows, -1, *flat.shape[1:]).transpose(1, 2)
 
 
-class SparseCache(Cache):  # type: ignore[misc]
+class SparseCache(SlabCache):
     """All layers' slabs, read in part."""
 
-    def __init__(self, slabs: list[SlabLayer], capacity: int) -> None:
-        self.plan = Plan(torch.empty(0, dtype=torch.int64), 0, 0)
+    def __init__(self, slabs: list[SlabLayer], rows: int, capacity: int) -> None:
+        super().__init__(len(slabs), rows, capacity)
         self.sparse = [SparseLayer(slab, self.plan) for slab in slabs]
-        super().__init__(layers=list(self.sparse))
-        self.capacity = capacity
+        self.layers = list(self.sparse)
 
     def reads(self, slots: Tensor, read: Tensor, rows: int) -> None:
         """Say where the coming forward writes, (B,), and what it reads, flat (B·K,)."""
@@ -94,7 +92,7 @@ class SparseSession(Session):
         capacity = slabs[0].capacity
         super().__init__(lm, rows, capacity)
         self._sparse = sparse
-        self._part = SparseCache(slabs, capacity)
+        self._part = SparseCache(slabs, rows, capacity)
 
     def feed(
         self, tokens: Tensor, start: int | Tensor, width: int, visible: int, keep: int

@@ -22,6 +22,11 @@ from specbench.wording import one_line, plain_number, with_interval
 
 CHECKS = frozenset(name for name, kind in KINDS.items() if kind.simulated_time) | {"self"}
 """Kinds that check the tool; there is nothing in them to deploy."""
+DEFAULTS: dict[str, dict[str, object]] = {
+    "ngram": {"min": 1, "max": 3},
+    "suffix": {"factor": 4.0, "prob": 0.1},
+}
+"""Options that a draft has where none are given; engines have other defaults."""
 PLAIN = "Do not speculate here"
 MAYBE = "may_win"
 NO_SPEEDUP = Interval(None)
@@ -123,7 +128,7 @@ def _deployed(advice: Advice, one: DraftFinding) -> Deployment:
         ref=spec.ref if spec else "",
         kind=one.block.kind,
         gamma=one.choice.row.gamma,
-        options=dict(spec.options) if spec else {},
+        options={**DEFAULTS.get(one.block.kind, {}), **spec.options} if spec else {},
         temperature=setting.temperature,
         top_k=setting.top_k,
         top_p=setting.top_p,

@@ -20,7 +20,6 @@ _ENGINES: dict[str, Callable[[Deployment], Plan]] = {
 _NOWHERE = {
     "sparsekv": "no released engine drafts with a sparse KV cache of the target",
     "external": "a plug-in of your own: it has no flag in an engine",
-    "layerskip": "no engine drafts with the target's first layers by a flag for any model",
     "quantized": (
         "no engine quantises its target for drafting by a flag: save the quantised copy as a "
         "checkpoint and measure it with hf:"

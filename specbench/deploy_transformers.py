@@ -21,6 +21,10 @@ NOT_AS_ARGUMENTS = (
     "the settings stand in the draft's generation_config: as arguments of generate they do not "
     "reach it"
 )
+EARLY_EXIT = (
+    "generate(assistant_early_exit=k) drafts with the first k layers, but with a cache of its own "
+    "and for no other choice of layers: another cost than the measured one, measure it there"
+)
 
 
 def transformers(one: Deployment) -> Plan:
@@ -28,6 +32,8 @@ def transformers(one: Deployment) -> Plan:
     if one.batch_size is not None and one.batch_size > 1:
         refused = f"assisted generation runs at batch 1 only, and this was batch {one.batch_size}"
         return Plan("transformers", refused=refused)
+    if one.kind == "layerskip":
+        return Plan("transformers", refused=EARLY_EXIT)
     if one.kind not in ("hf", "ngram"):
         return no_counterpart("transformers", one)
     if one.kind == "hf" and not one.ref:

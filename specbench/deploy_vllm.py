@@ -22,6 +22,7 @@ from specbench.deploy_plan import (
 
 SAMPLED = {"draft_sample_method": "probabilistic", "rejection_sample_method": "standard"}
 """What vLLM must be told to draw drafts from the draft's law, as this tool does."""
+SUFFIX = {"factor": "suffix_decoding_max_spec_factor", "prob": "suffix_decoding_min_token_prob"}
 
 
 def vllm(one: Deployment) -> Plan:
@@ -53,7 +54,8 @@ def _config(one: Deployment) -> tuple[dict[str, object], list[str]]:
         return {"method": "ngram", **tokens, **lengths}, []
     if one.kind == "suffix":
         needs = "needs the package arctic-inference; drafts are at most this long"
-        return {"method": "suffix", **tokens}, [needs]
+        told = {SUFFIX[key]: value for key, value in one.options.items() if key in SUFFIX}
+        return {"method": "suffix", **tokens, **told}, [needs]
     model = {"model": loaded(one.ref, "draft"), **tokens}
     cautions = []
     if str(model["model"]).startswith("~"):

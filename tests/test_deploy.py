@@ -15,7 +15,7 @@ from sample_run import build
 from test_advise import KEYS
 from test_import import PLAIN, SERVED, TWO, lines, sglang, specbench
 
-from specbench.deploy import Deployment, answers, cautions_of
+from specbench.deploy import DEFAULTS, Deployment, answers, cautions_of
 from specbench.deploy_engines import plan
 from specbench.deploy_plan import NAMES
 
@@ -168,6 +168,21 @@ def test_an_unknown_temperature_leaves_both_rules_open() -> None:
         assert found.rule.startswith("at temperature 0 a draft is kept iff")
         assert "do_sample" not in found.command
     assert "--target" in plan("vllm", cell(target="")).refused
+
+
+def test_defaults_are_those_of_the_drafts_that_were_measured() -> None:
+    """Engines have other defaults, so that the measured ones must be told."""
+    for kind, defaults in DEFAULTS.items():
+        text = (ROOT / "specbench" / "drafts" / f"{kind}.py").read_text(encoding="utf-8")
+        for name, value in defaults.items():
+            assert re.search(rf'\(options, "{name}", {re.escape(repr(value))}, ', text)
+    config = plan("vllm", cell(kind="suffix", ref="", options=DEFAULTS["suffix"])).settings
+    assert config["speculative_config"] == {
+        "method": "suffix",
+        "num_speculative_tokens": 5,
+        "suffix_decoding_max_spec_factor": 4.0,
+        "suffix_decoding_min_token_prob": 0.1,
+    }
 
 
 def test_ngram_windows_go_under_each_engines_names() -> None:

@@ -11,11 +11,14 @@ import numpy as np
 from specbench import theory
 from specbench.errors import UsageError
 from specbench.latency_model import Floats, LatencyModel
-from specbench.map_files import read_models, read_taus
+from specbench.map_files import KIND, is_map, read_models, read_taus
 from specbench.results import read_manifest
 from specbench.speed_map import Crossing, Surface, Taus, constant, crossing, surface
 from specbench.view import mapping
+from specbench.wording import count
 
+ROUGH = 0.1
+"""A median error above which a fit is called rough."""
 FILL = 5
 """Contexts of a map where none are asked for."""
 
@@ -78,6 +81,9 @@ class BatchMap:
     """All drafts of a folder."""
 
     folder: Path
+    """Of the timed cycles."""
+    out: Path
+    """Where tables and pictures go: a map's own folder, beside another result `map/` in it."""
     target: str
     about: str
     tau_source: str
@@ -93,6 +99,7 @@ def build_map(
     gammas: Sequence[int] = (),
     alpha: float | None = None,
     extrapolate: bool = False,
+    out: Path | None = None,
 ) -> BatchMap:
     """The map of a folder's cycles at the batches, contexts and γ asked for, or at those timed.
 
@@ -104,24 +111,27 @@ def build_map(
     manifest = read_manifest(folder)
     settings = mapping(manifest, "settings")
     timed = mapping(manifest, "contexts")
-    made, notes = [], []
+    made: list[DraftMap] = []
+    notes: list[str] = []
     for draft, model in models.items():
         own = _taus(draft, taus, gammas, alpha, model)
         where = contexts or _contexts(timed.get(draft), model)
         rows = batches or _batches(model)
         one = _draft_map(draft, model, own, rows, where)
         made.append(one)
+        notes += _rough(one)
         if one.outside:
             notes.append(_refuse(one, extrapolate=extrapolate))
     order = ("dtype", "device", "threads", "forward")
     words = [
-        f"{settings[k]} thread(s)" if k == "threads" else str(settings[k])
+        count(int(str(settings[k])), "thread") if k == "threads" else str(settings[k])
         for k in order
         if settings.get(k)
     ]
     source = "counted" if alpha is None else f"by the closed form at α {alpha:g}"
     return BatchMap(
         folder,
+        out or (folder if is_map(folder) else folder / KIND),
         str(settings.get("target") or "the target"),
         ", ".join(words),
         source,
@@ -183,6 +193,16 @@ def _draft_map(
     }
     crossings = tuple(crossing(model, taus, b, columns[0], columns[-1]) for b in rows)
     return DraftMap(draft, model, taus, found, outside, crossings)
+
+
+def _rough(one: DraftMap) -> Iterator[str]:
+    """What of the model is not to be trusted, since its own points lie far from it."""
+    for name, fit in one.model.fits().items():
+        if name != "other" and fit.typical > ROUGH:
+            yield (
+                f"{one.draft}: half of the {name} times lie more than {100 * fit.typical:.0f} % "
+                "from the model: a busy machine (specbench doctor), or more --repeats"
+            )
 
 
 def _refuse(one: DraftMap, *, extrapolate: bool) -> str:

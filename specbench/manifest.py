@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from specbench.device_rates import device_rates
 from specbench.environment import environment, model_identity
+from specbench.loading import DTYPES
 from specbench.preflight import Ready
 from specbench.prompts import dataset_label
 from specbench.random_models import is_random
@@ -77,7 +78,8 @@ def ending(ready: Ready) -> dict[str, object]:
 def roofline_of(ready: Ready) -> dict[str, object]:
     """What the device was measured to do, and what the models ask of it."""
     target = shape_of(ready.engine.target)
-    dtypes = {shape.dtype for shape in (target, *ready.shapes.values()) if shape}
+    every = {shape.dtype for shape in (target, *ready.shapes.values()) if shape}
+    dtypes = every & set(DTYPES)
     return {
         "rates": rates_dict(device_rates(ready.engine.device, sorted(dtypes))),
         "target": shape_dict(target),

@@ -22,7 +22,7 @@ from specbench.checked import read_table
 from specbench.errors import UsageError
 from specbench.journal import pretty, stored, writing
 from specbench.latency_model import LatencyModel, fit_cycles
-from specbench.rank_files import RANK, RankWriter, is_rank, read_steps
+from specbench.rank_files import RankWriter, is_rank, read_steps
 from specbench.speed_map import Taus
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ def read_taus(folder: Path) -> dict[str, Taus]:
     if (folder / "tau.csv").is_file():
         return _taus(folder / "tau.csv", read_table(folder / "tau.csv", TAU))
     if (folder / "rank.csv").is_file():
-        table = read_table(folder / "rank.csv", RANK)
         keys = ["temperature", "top_k", "top_p", "batch_size"]
+        table = read_table(folder / "rank.csv", ["draft", "gamma", "tau", *keys])
         first = table.merge(table[keys].drop_duplicates().head(1))
         return _taus(folder / "rank.csv", first.assign(context_length=1))
     return {}

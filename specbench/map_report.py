@@ -31,9 +31,10 @@ def report_map(
     from specbench.speedup_map_plot import draw
 
     try:
+        found.out.mkdir(parents=True, exist_ok=True)
         _write(found)
         draw(found)
-        files.replace(found.folder / "report.md", map_markdown(found))
+        files.replace(found.out / "report.md", map_markdown(found))
     except OSError as fault:
         reason = fault.strerror or fault
         print(f"note: the map was not written: {reason}", file=sys.stderr)
@@ -56,14 +57,14 @@ def map_rows(found: BatchMap, output: str) -> str:
 
 
 def _write(found: BatchMap) -> None:
-    write_rows(found.folder, "map.csv", MAP, [r for one in found.drafts for r in one.rows()])
+    write_rows(found.out, "map.csv", MAP, [r for one in found.drafts for r in one.rows()])
     steps = read_steps(found.folder)
     names = ["batch_size", "num_context_tokens", "gamma", "verify_s", "draft_s", "other_s"]
     rows: list[object] = []
     for one in found.drafts:
         own = steps[steps["draft"] == one.draft][names].to_numpy(np.float64)
         rows += one.fit_rows(own)
-    write_rows(found.folder, "fit.csv", FIT, rows)
+    write_rows(found.out, "fit.csv", FIT, rows)
 
 
 def map_table(one: DraftMap) -> Table:
@@ -144,7 +145,7 @@ def _lines(found: BatchMap, width: int, signs: Signs) -> list[Line]:
         sections += [[head, *about], laid(fit_table(one), width, signs)]
         sections.append([[(signs(LEGEND), "dim")], *laid(map_table(one), width, signs)])
         sections.append([[(part, "")] for part in wrapped(signs(_sentence(one)), width)])
-    return apart([*sections, paths(found.folder, width)])
+    return apart([*sections, paths(found.out, width)])
 
 
 LEGEND = "best speedup and its γ over batch and context S, predicted (! beyond what was timed)"

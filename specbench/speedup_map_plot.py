@@ -31,7 +31,7 @@ def draw(found: BatchMap, *, style: str = "wide") -> list[Path]:
         suffix = f"-{slug(one.draft)}" if place else ""
         with look(chosen):
             fig = speedup_map(found, one, chosen)
-            made += save(fig, found.folder / "plots", f"speedup_map{suffix}", chosen)
+            made += save(fig, found.out / "plots", f"speedup_map{suffix}", chosen)
     return made
 
 

@@ -161,6 +161,35 @@ def test_a_wrong_word_is_refused_in_one_message(
     assert said in found.err
 
 
+def test_a_prediction_by_rank_is_read_too(tmp_path: Path) -> None:
+    """Its `rank.csv` has a τ per law and batch: that of the first is taken, whatever its order."""
+    folder = folder_of(tmp_path / "m", tau=False)
+    heads = "draft,gamma,temperature,tau,best,tied,top_k,top_p,batch_size"
+    made = [f"d,{g},0.0,{t},{str(g == 4).lower()},false,0,1.0,1" for g, t in TAUS.items()]
+    made += [f"d,{g},1.0,1.0,false,false,0,1.0,1" for g in TAUS]
+    (folder / "rank.csv").write_text("\n".join([heads, *made]) + "\n")
+    done = specbench("map", "--from", folder, "--format", "json")
+    assert done.code == 0, done.err
+    assert {r["gamma"]: r["tau"] for r in json.loads(done.out)} == TAUS
+
+
+def test_another_results_own_files_are_left_alone(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "m", kind="rank")
+    (folder / "report.md").write_text("of the prediction")
+    assert specbench("map", "--from", folder).code == 0
+    assert (folder / "report.md").read_text() == "of the prediction"
+    assert "map, predicted from timed steps" in (folder / "map" / "report.md").read_text()
+    assert specbench("map", "--from", folder, "-o", tmp_path / "o").code == 0
+    assert len(table(tmp_path / "o" / "map.csv")) == len(table(folder / "map" / "map.csv"))
+    assert specbench("map", "--from", folder, "-o", tmp_path / "o").code == 2
+
+
+def test_a_fit_that_is_far_from_its_points_says_so(tmp_path: Path) -> None:
+    said = specbench("map", "--from", folder_of(tmp_path / "m", noise=0.5))
+    assert "half of the verify times lie more than" in said.err
+    assert "from the model" not in specbench("map", "--from", folder_of(tmp_path / "q")).err
+
+
 def test_a_folder_that_is_no_map_is_refused(tmp_path: Path) -> None:
     said = specbench("map", "--from", tmp_path)
     assert (said.code, "no timed cycles (steps.csv)" in said.err) == (2, True)

@@ -21,9 +21,9 @@ def map_flow(flags: dict[str, Any]) -> int:
     recipe = recipe_of(flags)
     alpha = _alpha(flags["alpha"])
     folder = flags["steps"]
+    check_folder(flags["output_dir"], resumable=False)
     if folder is None:
         recipe = _with_batches(recipe)
-        check_folder(flags["output_dir"], resumable=False)
         folder, failed = _timed(recipe, flags, count_kept=alpha is None)
     else:
         failed = False
@@ -76,6 +76,7 @@ def _report(folder: Path, recipe: Recipe, flags: dict[str, Any], alpha: float | 
         gammas=recipe.gamma if (flags["gamma"] if given else alpha is not None) else (),
         alpha=alpha,
         extrapolate=flags["extrapolate"],
+        out=flags["output_dir"],
     )
     output = flags["output_format"].value
     with nullcontext(None) if output not in FORMATS else StringIO() as aside:

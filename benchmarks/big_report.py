@@ -220,7 +220,8 @@ def _scores(
         **numbers,
         **{"overlap": keep, "s": keep, "keep": keep},
     }
-    pq.write_table(pa.table({name: table[name] for name in COLUMNS}), path)
+    empty = np.full(count, np.nan)
+    pq.write_table(pa.table({name: table.get(name, empty) for name in COLUMNS}), path)
 
 
 def _tokens(folder: Path, gammas: int, names: list[str], rng: np.random.Generator) -> None:

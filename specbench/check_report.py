@@ -25,7 +25,7 @@ from specbench.check_words import (
 from specbench.compare_report import differs, name_of
 from specbench.gates import INCONCLUSIVE, MISSING, PASS, REGRESSION, Gate
 from specbench.markdown_text import escaped, table
-from specbench.signs import Signs
+from specbench.signs import Signs, write_out
 from specbench.tables import Column, Line, Table, cells
 from specbench.terminal import apart, console_for, laid, show, wrapped
 from specbench.wording import count
@@ -42,9 +42,9 @@ def show_check(checked: Checked, *, output: str = "table", no_color: bool = Fals
     """The check on stdout."""
     if output == "json":
         text = json.dumps(as_json(checked), indent=2, ensure_ascii=False, allow_nan=False)
-        sys.stdout.write(text + "\n")
+        write_out(text + "\n")
     elif output == "md":
-        sys.stdout.write(step_summary(checked))
+        write_out(step_summary(checked))
     else:
         console, signs = console_for(sys.stdout, no_color=no_color), Signs(sys.stdout)
         show(check_lines(checked, console.width, signs), console)

@@ -17,7 +17,7 @@ from specbench.likeness import Difference
 from specbench.markdown_text import drawn, escaped
 from specbench.recipe_specs import portable
 from specbench.records import CELL_KEYS
-from specbench.signs import Signs
+from specbench.signs import Signs, write_out
 from specbench.tables import Line
 from specbench.terminal import apart, console_for, laid, show, wrapped
 from specbench.view import mapping
@@ -59,12 +59,12 @@ def show_comparisons(
         text = files.csv_line(COLUMNS) + "".join(
             files.csv_line(row[name] for name in COLUMNS) for row in rows
         )
-        sys.stdout.write(text)
+        write_out(text)
     elif output == "json":
         told = {"comparisons": [as_json(one) for one in found]}
-        sys.stdout.write(json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        write_out(json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
     elif output == "md":
-        sys.stdout.write("\n\n".join(markdown(one, all_cells=all_cells) for one in found) + "\n")
+        write_out("\n\n".join(markdown(one, all_cells=all_cells) for one in found) + "\n")
     elif output == "table":
         console, signs = console_for(sys.stdout, no_color=no_color), Signs(sys.stdout)
         sections = [

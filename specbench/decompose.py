@@ -16,8 +16,8 @@ import numpy.typing as npt
 from specbench import stats, theory
 from specbench.intervals import Interval, jackknife
 from specbench.replay import cycles_by_text
-from specbench.scored_text import Texts, cluster_matrix
-from specbench.sums import CellSums, Floats, ratio
+from specbench.scored_text import Texts, by_cluster
+from specbench.sums import CellSums, Floats, ratio, without_each
 
 PARTS = {
     "truncation": "texts end inside cycles",
@@ -165,7 +165,6 @@ def _stages(
     measured: Floats,
     clusters: Sequence[Hashable] | None,
 ) -> _Stages:
-    member = cluster_matrix(clusters, len(texts.lengths))
     mean = ratio(overlap.keep.sum(axis=1), texts.lengths.astype(np.float64))
     flat = Texts(np.where(texts.inside, np.nan_to_num(mean)[:, None], 0.0), texts.lengths)
     by_text = np.column_stack(
@@ -177,30 +176,35 @@ def _stages(
         ]
     )
 
-    def at(weight: Floats) -> Floats:
-        tokens = weight @ texts.lengths.astype(np.float64)
-        alpha = ratio(weight @ overlap.keep.sum(axis=1), tokens)
+    columns = np.column_stack([texts.lengths, overlap.keep.sum(axis=1), by_text])
+    sums = by_cluster(clusters, columns)
+    # How many texts of each length there are: texts of one length have one expected number.
+    longest = texts.keep.shape[1]
+    lengths = by_cluster(clusters, texts.lengths[:, None] == np.arange(longest + 1))
+
+    def at(sums: Floats, lengths: Floats) -> Floats:
+        tokens = sums[:, 0]
+        alpha = ratio(sums[:, 1], tokens)
         closed = [theory.tau(min(float(a), 1.0), gamma) if a == a else np.nan for a in alpha]
-        alike = np.sum(weight * _constant_cycles(alpha, gamma, texts), axis=1)
-        taus = ratio(tokens[:, None], np.column_stack([alike, weight @ by_text]))
+        alike = np.sum(lengths * _constant_cycles(alpha, gamma, longest), axis=1)
+        taus = ratio(tokens[:, None], np.column_stack([alike, sums[:, 2:]]))
         return np.column_stack([alpha, np.array(closed, dtype=np.float64), taus])
 
-    return _Stages(at(np.ones((1, len(member))) @ member), at((1 - np.eye(len(member))) @ member))
+    whole = sums.sum(axis=0, keepdims=True), lengths.sum(axis=0, keepdims=True)
+    return _Stages(at(*whole), at(without_each(sums), whole[1] - lengths))
 
 
-def _constant_cycles(alpha: Floats, gamma: int, texts: Texts) -> Floats:
-    """Expected cycles of texts of these lengths if all tokens were kept alike, [alphas, texts]."""
-    longest = texts.keep.shape[1]
-    lengths = np.arange(longest + 1)
+def _constant_cycles(alpha: Floats, gamma: int, longest: int) -> Floats:
+    """Expected cycles of a text of 0 to so many tokens all kept alike, [alphas, longest + 1]."""
     # Texts of every length would be wasteful: the chance of a start at t does not depend on n.
     keep = np.repeat(np.clip(np.nan_to_num(alpha), 0, 1)[:, None], longest, axis=1)
     starts = np.ones_like(keep)
     starts[:, 1:] -= keep[:, 1:]
     for t in range(gamma + 1, longest):
         starts[:, t] += keep[:, t] ** (gamma + 1) * starts[:, t - gamma - 1]
-    total = np.zeros((len(alpha), len(lengths)))
+    total = np.zeros((len(alpha), longest + 1))
     np.cumsum(starts, axis=1, out=total[:, 1:])
-    return total[:, texts.lengths]
+    return total
 
 
 def shuffled_cycles(texts: Texts, gamma: int) -> Floats:

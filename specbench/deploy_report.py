@@ -13,7 +13,7 @@ from specbench.deploy_engines import plan
 from specbench.deploy_plan import NAMES, Plan
 from specbench.errors import UsageError
 from specbench.markdown_text import escaped
-from specbench.signs import Signs
+from specbench.signs import Signs, write_out
 from specbench.terminal import apart, console_for, show, wrapped
 
 Planned = tuple[Answer, list[Plan]]
@@ -35,9 +35,9 @@ def report_advice(
     ]
     if output == "json":
         rows = [_row(one, plans) for one, plans in found]
-        sys.stdout.write(json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        write_out(json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
     elif output == "md":
-        sys.stdout.write("\n\n".join(_markdown(found)) + "\n")
+        write_out("\n\n".join(_markdown(found)) + "\n")
     else:
         _print(found, no_color=no_color)
 

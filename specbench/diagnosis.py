@@ -80,13 +80,12 @@ class Diagnosis:
     def effects(self) -> dict[str, Interval]:
         """The size of the departure that each test looks for, by the test's name."""
         sums = self.row.part.sums
-        found = list(by_generation(cell_cycles(self.folder, self.row.part)))
-        traces = [(c["num_accepted"].to_numpy(), c["num_tested"].to_numpy()) for _, c in found]
+        traces, groups = by_generation(cell_cycles(self.folder, self.row.part))
         return {
             "trend with position": jackknife(slope, sums),
             "full accepts": jackknife(full_accept_excess, sums),
             "between prompts": between_sd(sums),
-            "successive cycles": lag_correlation(traces, [group for group, _ in found]),
+            "successive cycles": lag_correlation(traces, groups),
             "order within prompts": NO_EFFECT if self.gap is None else self.gap.parts["order"],
         }
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from specbench import stats
 from specbench.intervals import Interval, jackknife, jackknife_error, t_quantile
-from specbench.sums import CellSums, Columns, Floats, ratio
+from specbench.sums import CellSums, Columns, Floats, ratio, without_each
 
 NO_EFFECT = Interval(None)
 
@@ -50,8 +50,10 @@ def between_sd(sums: CellSums) -> Interval:
     m = len(tested)
     if m < 3:
         return NO_EFFECT
-    value = _variance(accepted, tested)
-    others = np.array([_variance(np.delete(accepted, i), np.delete(tested, i)) for i in range(m)])
+    table = np.column_stack(
+        [accepted, tested, tested**2, accepted**2 / tested, np.ones_like(tested)]
+    )
+    value, others = float(_variance(table.sum(axis=0)[None])[0]), _variance(without_each(table))
     if not (math.isfinite(value) and np.isfinite(others).all()):
         return NO_EFFECT
     half = t_quantile(m - 1) * jackknife_error(others)
@@ -59,13 +61,14 @@ def between_sd(sums: CellSums) -> Interval:
     return Interval(root[0], root[1], root[2], clusters=m)
 
 
-def _variance(accepted: Floats, tested: Floats) -> float:
-    alpha = float(accepted.sum() / tested.sum())
-    noise, room = alpha * (1 - alpha), float(tested.sum() - np.sum(tested**2) / tested.sum())
-    if noise <= 0 or room <= 0:
-        return math.nan
-    q = float(np.sum((accepted - alpha * tested) ** 2 / (noise * tested)))
-    return (q - (len(tested) - 1)) * noise / room
+def _variance(sums: Floats) -> Floats:
+    """Between clusters, from Σ k, Σ T, Σ T², Σ k² / T and the number of clusters, [rows, 5]."""
+    kept, tested, squares, quotients, count = sums.T
+    alpha = ratio(kept, tested)
+    noise, room = alpha * (1 - alpha), tested - ratio(squares, tested)
+    spread = quotients - 2 * alpha * kept + alpha**2 * tested
+    usable = np.where((noise > 0) & (room > 0), noise, 0.0)
+    return ratio(ratio(spread, usable) - (count - 1), ratio(room, usable))
 
 
 Trace = tuple[npt.ArrayLike, npt.ArrayLike]

@@ -26,7 +26,7 @@ from specbench.iid_counts import (
 )
 from specbench.intervals import Interval, holm, jackknife
 from specbench.replay import cycles_by_text
-from specbench.scored_text import Texts, cluster_matrix
+from specbench.scored_text import Texts, by_cluster
 from specbench.sums import CellSums, Floats, ratio
 
 Trace = tuple[npt.ArrayLike, npt.ArrayLike]
@@ -122,9 +122,8 @@ def lag_test(traces: Sequence[Trace], clusters: Sequence[Hashable] | None = None
     name = "successive cycles"
     products = np.array([_lag_product(kept, tested) for kept, tested in traces])
     used = np.isfinite(products)
-    weight = cluster_matrix(clusters, len(products))[:, used]
-    by_cluster = (weight @ products[used])[weight.sum(axis=1) > 0]
-    return mean_test(name, by_cluster)
+    sums = by_cluster(clusters, np.where(used, products, 0.0))
+    return mean_test(name, sums[by_cluster(clusters, used) > 0])
 
 
 def _lag_product(kept: npt.ArrayLike, tested: npt.ArrayLike) -> float:

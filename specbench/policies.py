@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from specbench.intervals import Interval, jackknife
 from specbench.replay import cycles_by_text, survival_from_start
-from specbench.scored_text import Ints, Texts, cluster_matrix
+from specbench.scored_text import Ints, Texts, by_cluster
 from specbench.sums import Columns, Floats
 
 THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -265,5 +265,5 @@ def gain(
 ) -> Interval:
     """How many times faster one policy is than another on the same texts (simulated), paired."""
     pair = np.column_stack([over.seconds(cycle_s), policy.seconds(cycle_s)])
-    sums = Columns(cluster_matrix(clusters, len(pair)) @ pair)
+    sums = Columns(by_cluster(clusters, pair))
     return jackknife(Columns.ratio, sums, log=True)

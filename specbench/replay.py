@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from specbench.intervals import Interval, effective_number, jackknife
-from specbench.scored_text import Texts, cluster_matrix, pack
-from specbench.sums import Floats, ratio
+from specbench.scored_text import Texts, by_cluster, pack
+from specbench.sums import Floats, ratio, without_each
 
 
 def expected_cycles(s: npt.ArrayLike, gamma: int, num_tokens: int | None = None) -> float:
@@ -201,18 +201,16 @@ class Replayed:
 
     def total(self) -> Replayed:
         """One row: the sum over all clusters."""
-        return self._weigh(np.ones((1, self.clusters)))
+        tokens, cycles = (rows.sum(axis=0, keepdims=True) for rows in (self.tokens, self.cycles))
+        return Replayed(self.gammas, tokens, cycles)
 
     def leave_one_out(self) -> Replayed:
         """Row i: the sum over all clusters but i."""
-        return self._weigh(1 - np.eye(self.clusters))
+        return Replayed(self.gammas, without_each(self.tokens), without_each(self.cycles))
 
     def take(self, rows: Sequence[int]) -> Replayed:
         """Some clusters, in the order given."""
         return Replayed(self.gammas, self.tokens[list(rows)], self.cycles[list(rows)])
-
-    def _weigh(self, weight: Floats) -> Replayed:
-        return Replayed(self.gammas, weight @ self.tokens, weight @ self.cycles)
 
     def tau(self) -> Floats:
         """Tokens per cycle of each row and γ, NaN where there is no token."""
@@ -223,9 +221,8 @@ def replay(
     texts: Texts, gammas: Sequence[int], clusters: Sequence[Hashable] | None = None
 ) -> Replayed:
     """Tokens and expected cycles at each γ, summed by cluster (each text its own if not given)."""
-    weight = cluster_matrix(clusters, len(texts.lengths))
-    cycles = cycles_by_text(texts, gammas)
-    return Replayed(tuple(gammas), weight @ texts.lengths.astype(np.float64), weight @ cycles)
+    cycles = by_cluster(clusters, cycles_by_text(texts, gammas))
+    return Replayed(tuple(gammas), by_cluster(clusters, texts.lengths), cycles)
 
 
 def tau_replay(texts: Texts, gamma: int) -> float | None:

@@ -19,7 +19,7 @@ from specbench.rank_files import is_rank
 from specbench.rank_read import load_ranking
 from specbench.rank_report import rank_rows, report_rank
 from specbench.results import is_imported, load_measured
-from specbench.signs import Signs
+from specbench.signs import Signs, write_out
 from specbench.summary_rows import FORMATS, summary_rows
 from specbench.terminal import chart_lines, console_for, quiet_lines, report_lines, show
 from specbench.unfinished import state_line
@@ -52,10 +52,10 @@ def report_all(
                 f"{predicted[0]} holds a prediction, not a run",
                 hint="specbench report DIR, for each of the two kinds",
             )
-        sys.stdout.write(rank_rows([load_ranking(folder) for folder in predicted], output))
+        write_out(rank_rows([load_ranking(folder) for folder in predicted], output))
         return
     if output in FORMATS:
-        sys.stdout.write(summary_rows(folders, output))
+        write_out(summary_rows(folders, output))
         return
     if output != "table":
         known = ", ".join(("table", *FORMATS))

@@ -16,7 +16,7 @@ from specbench.checked import HINT, parquet
 from specbench.errors import UsageError
 from specbench.iid import IidReport, iid_tests
 from specbench.score_files import BY_START, read_scores, score_path
-from specbench.scored_text import Texts, pack
+from specbench.scored_text import Ints, Texts, pack
 from specbench.sums import Floats
 
 if TYPE_CHECKING:
@@ -50,10 +50,7 @@ def iid_report(folder: Path, part: Part) -> IidReport:
     """Every test of independence that the files allow, over the part's good generations."""
     scores = _scores(folder, part)
     texts = None if scores is None or len(scores) > PERMUTED_TOKENS else _one_repeat(scores)
-    traces, clusters = [], []
-    for group, cycles in by_generation(cell_cycles(folder, part)):
-        traces.append((cycles["num_accepted"].to_numpy(), cycles["num_tested"].to_numpy()))
-        clusters.append(group)
+    traces, clusters = by_generation(cell_cycles(folder, part))
     return iid_tests(part.sums, traces, texts, clusters=clusters)
 
 
@@ -112,10 +109,15 @@ def cell_cycles(folder: Path, part: Part) -> pd.DataFrame:
     return table.assign(num_accepted=kept, gamma=drafted, num_tested=tested, seconds=seconds)
 
 
-def by_generation(cycles: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
-    """The cycles of each generation, with its group."""
-    for _, rows in cycles.groupby(_KEY, sort=False):
-        yield int(rows["group"].iloc[0]), rows
+def by_generation(cycles: pd.DataFrame) -> tuple[list[tuple[Ints, Ints]], list[int]]:
+    """Kept and tested drafts of each generation's cycles, and its group; of cycles in order."""
+    if cycles.empty:
+        return [], []
+    number = cycles.groupby(_KEY, sort=False).ngroup().to_numpy()
+    starts = np.flatnonzero(np.diff(number, prepend=-1))
+    columns = (cycles[name].to_numpy(np.int64) for name in ("num_accepted", "num_tested"))
+    kept, tested = (np.split(column, starts[1:]) for column in columns)
+    return list(zip(kept, tested, strict=True)), cycles["group"].to_numpy()[starts].tolist()
 
 
 def _cycle_tables(folder: Path, cell: str) -> Iterator[pd.DataFrame]:

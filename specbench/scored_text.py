@@ -113,12 +113,20 @@ def _valid(row: Floats, index: int) -> Floats:
     return np.clip(row, 0.0, 1.0)
 
 
-def cluster_matrix(clusters: Sequence[Hashable] | None, count: int) -> Floats:
-    """Which text belongs to which cluster, [K, M], clusters in order of appearance."""
+def by_cluster(clusters: Sequence[Hashable] | None, values: npt.ArrayLike) -> Floats:
+    """Sums of the texts' values by cluster, in order of appearance; as they are without clusters.
+
+    Examples
+    --------
+    >>> by_cluster(["a", "b", "a"], [1, 10, 100]).tolist()
+    [101.0, 10.0]
+    """
+    table = np.asarray(values, dtype=np.float64)
     if clusters is None:
-        return np.eye(count)
-    if len(clusters) != count:
-        raise ValueError(f"{count} texts but {len(clusters)} clusters")
-    names = list(dict.fromkeys(clusters))
-    rows = [[float(name == own) for own in clusters] for name in names]
-    return np.array(rows, dtype=np.float64).reshape(len(names), count)
+        return table
+    if len(clusters) != len(table):
+        raise ValueError(f"{len(table)} texts but {len(clusters)} clusters")
+    places = {name: place for place, name in enumerate(dict.fromkeys(clusters))}
+    out = np.zeros((len(places), *table.shape[1:]))
+    np.add.at(out, [places[own] for own in clusters], table)
+    return out

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import codecs
 import io
+import sys
 from typing import TextIO
+
+from specbench.errors import clean
 
 ASCII = {
     "γ": "gamma",
@@ -62,3 +65,8 @@ def _spell_out(error: UnicodeError) -> tuple[str, int]:
         raise error
     lost = error.object[error.start : error.end]
     return "".join(ASCII.get(sign, "?") for sign in lost), error.end
+
+
+def write_out(text: str) -> None:
+    """Write rows to stdout as they are; to a terminal without what could steer it."""
+    sys.stdout.write(clean(text) if sys.stdout.isatty() else text)

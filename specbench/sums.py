@@ -59,7 +59,7 @@ class CellSums:
 
     def leave_one_out(self) -> Self:
         """Row i: the sum over all clusters but i."""
-        return self._each(_without_each)
+        return self._each(without_each)
 
     def drop(self, row: int) -> Self:
         """The sums without one cluster."""
@@ -79,7 +79,7 @@ class CellSums:
         return type(self)(self.gamma, **arrays)
 
 
-def _without_each(rows: Floats) -> Floats:
+def without_each(rows: Floats) -> Floats:
     """Sum of all rows but each one, from running sums of both ends.
 
     `total - row` would leave rounding dust where all other rows are zero.
@@ -120,7 +120,7 @@ class Columns:
 
     def leave_one_out(self) -> Columns:
         """Row i: the sum over all clusters but i."""
-        return Columns(_without_each(self.rows))
+        return Columns(without_each(self.rows))
 
     def ratio(self, part: int = 0, whole: int = 1) -> Floats:
         """One column over another, NaN where that is zero."""

@@ -12,6 +12,7 @@ from specbench import files, theory
 from specbench.counter_text import show_answers
 from specbench.counters import Cell, answers
 from specbench.errors import UsageError
+from specbench.signs import write_out
 from specbench.theory_request import Request
 from specbench.theory_text import show_text
 from specbench.trace import summarize
@@ -35,7 +36,7 @@ def show(request: Request, output: str = "table", *, no_color: bool = False) -> 
     elif output == "table":
         show_text(request, no_color=no_color)
     else:
-        sys.stdout.write(render(rows(request), output))
+        write_out(render(rows(request), output))
 
 
 def _show_counters(request: Request, path: str, output: str, no_color: bool) -> None:
@@ -50,7 +51,7 @@ def _show_counters(request: Request, path: str, output: str, no_color: bool) -> 
     if output == "table":
         show_answers(found, no_color=no_color)
     else:
-        sys.stdout.write(render([one.cells() for one in found], output))
+        write_out(render([one.cells() for one in found], output))
 
 
 def rows(request: Request) -> list[Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -298,3 +299,33 @@ def test_closed_pipe_is_a_quiet_end(run: Path, output: str) -> None:
 def test_folder_without_a_result_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no result in"):
         report(tmp_path)
+
+
+class Terminal(io.StringIO):
+    """A stream that says that a person looks at it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("output", ["csv", "json", "md", "table"])
+def test_foreign_text_cannot_steer_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    """An escape, a C1 code and a change of direction, in a name and in a reason."""
+    evil = "=cmd|x\x1b[31m\x9b31m\u202eevil"
+    drafts = {evil: Draft(fails_at={2: evil})}
+    folder = build(tmp_path / "r", drafts, gammas=[1, 2], prompts=9, tokens=16)
+    seen = Terminal()
+    monkeypatch.setattr("sys.stdout", seen)
+    report_all([folder], output=output, no_color=True)
+    # Bold and dim are our own.
+    text = re.sub(r"\x1b\[[0-2](;[0-2])*m", "", seen.getvalue())
+    assert "evil" in text
+    assert not [c for c in text if not c.isprintable() and c != "\n"]
+    if output == "csv":
+        # What a spreadsheet would run is text there: in the file, too.
+        draft = SUMMARY.index("draft")
+        for text in (seen.getvalue(), (folder / "summary.csv").read_text(encoding="utf-8")):
+            rows = list(csv.reader(io.StringIO(text)))
+            assert all(row[draft].startswith("'=cmd") for row in rows[1:])

@@ -11,6 +11,7 @@ from typing import Any
 from specbench.cli.run_flow import check_folder, opened, recipe_of
 from specbench.errors import UsageError
 from specbench.recipe import Recipe, laws, merge_flags
+from specbench.signs import write_out
 
 BATCHES = "1,2,4,8,16"
 """Where neither flags nor a recipe say otherwise."""
@@ -82,4 +83,4 @@ def _report(folder: Path, recipe: Recipe, flags: dict[str, Any], alpha: float | 
     with nullcontext(None) if output not in FORMATS else StringIO() as aside:
         report_map(found, quiet=flags["quiet"], no_color=flags["no_color"], stream=aside)
     if output in FORMATS:
-        sys.stdout.write(map_rows(found, output))
+        write_out(map_rows(found, output))

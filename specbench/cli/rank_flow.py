@@ -13,6 +13,7 @@ from specbench.errors import UsageError
 from specbench.kinds import simulated_time
 from specbench.ranking import Ranking
 from specbench.recipe import Recipe
+from specbench.signs import write_out
 
 
 def rank_flow(flags: dict[str, Any]) -> int:
@@ -62,4 +63,4 @@ def _report(ranking: Ranking, flags: dict[str, Any]) -> None:
     with nullcontext(None) if output not in FORMATS else StringIO() as aside:
         report_rank(ranking, quiet=flags["quiet"], no_color=flags["no_color"], stream=aside)
     if output in FORMATS:
-        sys.stdout.write(rank_rows([ranking], output))
+        write_out(rank_rows([ranking], output))

@@ -16,6 +16,7 @@ from specbench.recipe import Recipe, default_recipe, merge_flags
 from specbench.recipe_faults import FLAGS
 from specbench.recipe_load import get_recipe
 from specbench.repeat import agreement, recipe_of_result, refuse_another, told
+from specbench.signs import write_out
 
 if TYPE_CHECKING:
     from specbench.preflight import Ready
@@ -187,7 +188,7 @@ def _report(folder: Path, flags: dict[str, Any], decode: Decode) -> None:
             decode=decode,
         )
     if output in FORMATS:
-        sys.stdout.write(summary_rows([folder], output))
+        write_out(summary_rows([folder], output))
     for line in cycle_lines(advice, flags["show_cycles"], decode) if flags["show_cycles"] else ():
         print(line, file=sys.stderr if output in FORMATS else sys.stdout)
     amend(

@@ -28,7 +28,8 @@ def validate(
     Example: specbench validate -t embedded -d embedded
     """
     from specbench.cli.validated import lines
+    from specbench.errors import clean
     from specbench.signs import Signs
 
     for line in lines(path, target, draft or [], trust_remote_code=trust_remote_code):
-        print(Signs(sys.stdout)(line))
+        print(clean(Signs(sys.stdout)(line)))

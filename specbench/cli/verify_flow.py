@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from specbench.cli.run_flow import opened, recipe_of, refuse_lengths
@@ -10,6 +9,7 @@ from specbench.errors import UsageError
 from specbench.recipe import Recipe, merge_flags
 from specbench.recipe_values import CONFIG
 from specbench.results import read_manifest
+from specbench.signs import write_out
 
 GAMMA, DTYPE = "4", "float32"
 """Where neither flags nor a recipe say otherwise."""
@@ -39,7 +39,7 @@ def verify_flow(flags: dict[str, Any]) -> int:
     if output == "table":
         print_verified(found, quiet=flags["quiet"], no_color=flags["no_color"])
     else:
-        sys.stdout.write(as_text(found, output))
+        write_out(as_text(found, output))
     return found.exit_code
 
 

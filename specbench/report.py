@@ -11,6 +11,7 @@ from specbench import files
 from specbench.advise import Advice, advise
 from specbench.errors import UsageError
 from specbench.import_report import report_imported
+from specbench.latex import tables_latex
 from specbench.map_files import is_map
 from specbench.markdown import report_markdown, why_markdown
 from specbench.page_samples import Decode, write_pieces
@@ -137,6 +138,8 @@ def write_files(advice: Advice, folder: Path, *, style: str = "wide") -> list[Pa
         "why.md": why_markdown(advice, drawn),
         "report.html": report_html(advice, drawn),
     }
+    if style == "paper":
+        made["tables.tex"] = tables_latex(advice)
     for name, text in made.items():
         files.replace(folder / name, text)
     return [*(folder / name for name in made), *(p for picture in drawn for p in picture.files)]

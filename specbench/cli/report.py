@@ -22,7 +22,8 @@ def report(
         bool, typer.Option("--all", help="The tables of all drafts, not of the best alone.")
     ] = False,
     style: Annotated[
-        Literal["wide", "paper"], typer.Option(help="Size of the charts; paper adds PDF.")
+        Literal["wide", "paper"],
+        typer.Option(help="Size of the charts; paper adds PDF and tables.tex."),
     ] = "wide",
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Only the verdict's first line.")

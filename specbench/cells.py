@@ -161,7 +161,7 @@ def _labelled(run: RunData) -> Tables:
     """Generations with category and first cycle; the others with category and group."""
     categories = {str(p["prompt_id"]): str(p.get("category", "")) for p in run.prompts}
     rows = run.generations
-    rows = rows.assign(category=rows["prompt_id"].map(categories).fillna(""))
+    rows = rows.assign(category=[categories.get(name, "") for name in rows["prompt_id"]])
     rows = rows.merge(first_cycles(run.folder), on=_KEY, how="left")
     labels = rows[[*_KEY, "group", "category"]]
     positions = run.positions.merge(labels, on=_KEY, how="inner")

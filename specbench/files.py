@@ -9,6 +9,7 @@ surrogates, which UTF-8 and CSV readers cannot carry, are written as their escap
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import math
@@ -126,6 +127,14 @@ def replace(path: Path, text: str) -> None:
     fresh.unlink(missing_ok=True)
     append(fresh, text)
     fresh.replace(path)
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file; empty where there is none."""
+    if not path.is_file():
+        return ""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def temporary(path: Path) -> Path:

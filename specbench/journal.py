@@ -22,7 +22,7 @@ from specbench.lock import FolderLock
 from specbench.records import Cell, Generation, Prompt
 from specbench.recovery import drop_partial, refuse_other_run, resumable
 from specbench.results import load_run, prompt_order, read_manifest
-from specbench.summary import write_summary
+from specbench.summary import MADE_OF, write_summary
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -143,7 +143,9 @@ class RunWriter:
         """Write `summary.csv`, then complete `run.json`."""
         with writing(self.folder):
             write_summary(self.folder)
-            self.manifest = {**self.manifest, **stored(updates), "state": "finished"}
+            made_of = {name: files.digest(self.folder / name) for name in MADE_OF}
+            known = {"files": made_of, "state": "finished"}
+            self.manifest = {**self.manifest, **stored(updates), **known}
             files.replace(self.folder / "run.json", pretty(self.manifest))
         self.release()
 

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr
-from dataclasses import dataclass
-from difflib import get_close_matches
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -21,81 +19,18 @@ from transformers.utils import logging as hf_logging
 
 from specbench import attention
 from specbench.errors import UsageError
-from specbench.random_models import (
-    config_file,
-    is_random,
-    random_model,
-    tokenizer_folder,
-)
-from specbench.recipe_values import CONFIG
+from specbench.model_refs import EMBEDDED as EMBEDDED
+from specbench.model_refs import Source as Source
+from specbench.model_refs import missing
+from specbench.model_refs import resolve as resolve
+from specbench.random_models import is_random, random_model, tokenizer_folder
 
-EMBEDDED = Path(__file__).parent / "embedded"
 DTYPES = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
     "float64": torch.float64,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where a model comes from, as transformers wants it."""
-
-    ref: str
-    """As the user typed it."""
-    flag: str
-    """The flag or key that named it, for messages."""
-    path: str
-    gguf_file: str | None = None
-    random: bool = False
-    """Whether only a config is there, and weights are to be random."""
-
-    @property
-    def local(self) -> bool:
-        """Whether it is a folder or a config on this machine."""
-        return self.random or Path(self.path).is_dir()
-
-    @property
-    def kwargs(self) -> dict[str, Any]:
-        """Arguments that every `from_pretrained` gets."""
-        return {"gguf_file": self.gguf_file} if self.gguf_file else {}
-
-
-def resolve(ref: str, flag: str) -> Source:
-    """Find out what a reference is; a wrong path is refused here, before anything heavy."""
-    if ref in ("embedded", "embedded/target", "embedded/draft") and not Path(ref).exists():
-        part = "draft" if ref.endswith("draft") else "target"
-        return Source(ref, flag, str(EMBEDDED / part))
-    if ref.startswith(CONFIG):
-        return Source(ref, flag, str(config_file(ref, flag)), random=True)
-    path = Path(ref).expanduser()
-    if ref.endswith(".gguf"):
-        if not path.is_file():
-            raise _missing(ref, flag, "the file does not exist")
-        return Source(ref, flag, str(path.parent), path.name)
-    if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise _missing(ref, flag, "the folder has no config.json")
-        return Source(ref, flag, str(path))
-    if path.is_file():
-        raise _missing(ref, flag, "it is a file, but no .gguf file")
-    if "/" not in ref and get_close_matches(ref, ["embedded"], cutoff=0.85):
-        raise UsageError(
-            f"no model at {ref}", where=f"{flag} {ref}: no such folder", hint=f"{flag} embedded"
-        )
-    if ref.startswith((".", "/", "~")) or ref.count("/") > 1 or not ref.strip():
-        raise _missing(ref, flag, "the folder does not exist")
-    return Source(ref, flag, ref)
-
-
-def _missing(ref: str, flag: str, why: str) -> UsageError:
-    parent = str(Path(ref).parent)
-    return UsageError(
-        f"no model at {ref or '(empty)'}",
-        where=f"{flag} {ref}: {why}",
-        hint=f"ls {parent}; or a hub id such as HuggingFaceTB/SmolLM2-135M",
-    )
 
 
 def load_tokenizer(source: Source, *, trust_remote_code: bool = False) -> Any:
@@ -125,14 +60,30 @@ def load_model(
         return random_of(source, config, device, dtype)
     wanted: Any = DTYPES[dtype] if dtype else (torch.float32 if device.type == "cpu" else "auto")
     with _explained(source, "model"):
-        model = AutoModelForCausalLM.from_pretrained(
+        model, told = AutoModelForCausalLM.from_pretrained(
             source.path,
             dtype=wanted,
             attn_implementation=attention.register(),
             trust_remote_code=trust_remote_code,
+            output_loading_info=True,
             **source.kwargs,
         )
+    _refuse_other_weights(source, model, sorted(told["missing_keys"]))
     return model.to(device).eval()
+
+
+def _refuse_other_weights(source: Source, model: Any, lacking: Sequence[str]) -> None:
+    """Weights that a checkpoint lacks would be drawn at random, and measured; so would none."""
+    layers = getattr(model.config.get_text_config(decoder=True), "num_hidden_layers", 1)
+    if not lacking and layers > 0:
+        return
+    more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+    found = f"no {lacking[0]}{more} in its weights" if lacking else f"{layers} layers in its config"
+    raise UsageError(
+        f"the weights of {source.ref} are not those of its config.json",
+        where=f"{source.flag} {source.ref}: {found}",
+        hint="the whole checkpoint, with the config.json that it was saved with",
+    )
 
 
 def random_of(source: Source, config: Any, device: torch.device, dtype: str | None) -> Any:
@@ -278,7 +229,7 @@ def _explain(source: Source, what: str, err: Exception) -> UsageError:
             hint="check the spelling; a private one needs hf auth login",
         )
     if "HFValidationError" in names or ("is not a valid model identifier" in text and not offline):
-        return _missing(source.ref, source.flag, "no such folder, and no hub id")
+        return missing(source.ref, source.flag, "no such folder, and no hub id")
     note = " (HF_HUB_OFFLINE=1)" if offline else ""
     return UsageError(
         "the hub cannot be reached and the model is not in the cache",

@@ -192,10 +192,11 @@ def _read_parquet(path: Path) -> Iterator[Row]:
     import pyarrow.parquet
 
     try:
-        table = pyarrow.parquet.read_table(path)
-    except (pyarrow.ArrowException, OSError) as error:
+        rows = pyarrow.parquet.read_table(path).to_pylist()
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
+        # The last two: bytes that are no text, dates that no calendar has.
         raise UsageError(f"{path}: not a readable Parquet file ({error})") from error
-    for number, data in enumerate(table.to_pylist(), start=1):
+    for number, data in enumerate(rows, start=1):
         yield Row(number, f"{path}, row {number}", data)
 
 

@@ -16,7 +16,6 @@ from transformers import AutoModelForCausalLM
 
 from specbench import attention
 from specbench.errors import UsageError
-from specbench.recipe_values import CONFIG
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 MARK = "random_weights"
@@ -26,19 +25,6 @@ MARK = "random_weights"
 def is_random(model: Any) -> bool:
     """Whether a model's weights are random, so that its texts mean nothing."""
     return bool(getattr(model, MARK, False))
-
-
-def config_file(ref: str, flag: str) -> Path:
-    """The `config.json` that a reference such as `config:FILE` or `config:FOLDER` names."""
-    path = Path(ref.removeprefix(CONFIG)).expanduser()
-    found = path / "config.json" if path.is_dir() else path
-    if not found.is_file():
-        raise UsageError(
-            f"no config at {path}",
-            where=f"{flag} {ref}: a config.json, or a folder that holds one",
-            hint="download the model's config.json alone; weights are not needed",
-        )
-    return found
 
 
 def tokenizer_folder(config: Path) -> Path | None:

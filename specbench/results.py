@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from specbench import files, schema
-from specbench.checked import (
-    HINT,
+from specbench.checked import parquet, read_table
+from specbench.contradictions import (
     check_generations,
     check_imported,
     check_positions,
-    parquet,
-    read_table,
+    check_prompts,
 )
 from specbench.errors import UsageError
 
@@ -58,7 +57,8 @@ class RunData:
 def load_run(folder: Path) -> RunData:
     """Read a result folder; refuse one that is none, of another format, or damaged."""
     manifest = read_manifest(folder)
-    prompts = _prompts(folder / "prompts.jsonl")
+    prompts = list(files.json_lines(folder / "prompts.jsonl"))
+    check_prompts(folder / "prompts.jsonl", prompts, manifest.get("prompts"))
     if manifest.get("kind") == IMPORTED:
         return _imported(folder, manifest, prompts)
     rows = _generations(folder / "generations.csv")
@@ -138,14 +138,6 @@ def _summary(path: Path) -> pd.DataFrame | None:
         return None
     found = read_table(path, schema.SUMMARY)
     return None if found.empty else found
-
-
-def _prompts(path: Path) -> list[dict[str, object]]:
-    found = list(files.json_lines(path))
-    for number, prompt in enumerate(found):
-        if "prompt_id" not in prompt:
-            raise UsageError(f"{path}, line {number + 1}: no prompt_id", hint=HINT)
-    return found
 
 
 def read_manifest(folder: Path) -> dict[str, object]:

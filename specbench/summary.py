@@ -27,6 +27,8 @@ from specbench.scored_cells import scored_columns
 
 Row = dict[str, object]
 
+MADE_OF = ("generations.csv", "positions.csv", "summary.csv")
+"""The summary and what it is made of; `run.json` holds their hashes under `files`."""
 _SETTINGS = [
     "target",
     "engine",
@@ -100,12 +102,15 @@ def stored_rows(run: RunData) -> Iterator[Row]:
 
 
 def _is_of(run: RunData) -> bool:
-    """Whether the summary has the cells of the generations, and their sums."""
+    """Whether the summary is the one that was made of the generations that are there."""
     assert run.summary is not None
-    sums = ["num_output_tokens", "num_cycles"]
-    stored = run.summary[run.summary["category"] == ALL].set_index("cell")[sums].fillna(0)
+    known = run.manifest.get("files")
+    if isinstance(known, dict):
+        return all(files.digest(run.folder / name) == known.get(name) for name in MADE_OF)
+    # A run from before `files` was written: by its cells and their sums.
+    stored = run.summary[run.summary["category"] == ALL].set_index("cell")[_COUNTS].fillna(0)
     good = run.generations[run.generations["status"] == "ok"]
-    there = good.groupby("cell")[sums].sum().reindex(stored.index, fill_value=0)
+    there = good.groupby("cell")[_COUNTS].sum().reindex(stored.index, fill_value=0)
     cells = sorted(set(run.generations["cell"]))
     return sorted(stored.index) == cells and bool((stored == there).all(axis=None))
 

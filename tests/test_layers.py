@@ -38,9 +38,9 @@ FLOORS: list[tuple[list[str], set[str]]] = [
         words(
             """
             recipe_values recipe_faults recipe_check recipe_specs recipe recipe_load prompt_files
-            prompt_rows prompt_hub prompts long_prompts files lock schema checked rows results
-            cycle_sums cells matched score_files scored_cells recovery summary journal rank_files
-            rank_read map_files
+            model_refs prompt_rows prompt_hub prompts long_prompts files lock schema checked
+            contradictions rows results cycle_sums cells matched score_files scored_cells recovery
+            summary journal rank_files rank_read map_files
             """
         ),
         {"numpy", "pydantic", "pydantic_core", "yaml"},

@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench import files, schema
+from specbench.cycle_sums import first_cycles
 from specbench.errors import UsageError
 from specbench.journal import RunWriter, block_name
 from specbench.records import Generation, Prompt
 from specbench.results import (
     find_unfinished,
-    first_cycles,
     load_run,
     read_cycles,
     read_tokens,

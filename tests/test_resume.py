@@ -42,6 +42,14 @@ from specbench.results import load_run, read_cycles, read_manifest
 FLAGS = ["-g", "2", "--temperature", "0,1", "--batch-size", "1,2", "--max-new-tokens", "6"]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _no_checkout() -> Iterator[None]:
+    """A run notes the checkout's commit; these must go on if one is made while they run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GIT_DIR", os.devnull)
+        yield
+
+
 @pytest.fixture(scope="module")
 def at(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """RND(0) as `t`, NOISY(0.01) as `d`, four prompts."""
@@ -404,7 +412,8 @@ def test_a_process_of_its_own_that_gets_a_signal(
     out = tmp_path / "o"
     flags = [str(w) for w in command(at, out, "--max-new-tokens", "40", "--repeats", "3")]
     started = subprocess.Popen(
-        [str(Path(sys.executable).parent / "specbench"), *flags],
+        [sys.executable, "-c", "from specbench.cli import main; main()", *flags],
+        cwd=Path(__file__).parent.parent,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

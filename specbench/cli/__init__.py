@@ -19,6 +19,7 @@ from specbench.cli.rank import rank
 from specbench.cli.report import report
 from specbench.cli.run import run
 from specbench.cli.theory import theory
+from specbench.cli.typed import Told, in_our_words, is_help
 from specbench.cli.validate import validate
 from specbench.cli.verify import verify
 from specbench.errors import SpecbenchError
@@ -75,10 +76,18 @@ def main() -> None:
     """Run the command line; a user's error is shown as its lines and ends in its exit code."""
     never_die_of_a_sign(sys.stdout, sys.stderr)
     debug = "--debug" in sys.argv
+    words = [word for word in sys.argv[1:] if word != "--debug"]
     try:
-        app([argument for argument in sys.argv[1:] if argument != "--debug"], prog_name="specbench")
+        try:
+            code = app(words, prog_name="specbench", standalone_mode=False)
+        except Told as error:
+            if is_help(error):
+                error.show()  # type: ignore[attr-defined]
+                sys.exit(2)
+            raise in_our_words(error) from error
     except SpecbenchError as error:
         if debug:
             raise
         print(Signs(sys.stderr)("\n".join(error.lines())), file=sys.stderr)
         sys.exit(error.exit_code)
+    sys.exit(code)

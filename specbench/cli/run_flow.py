@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specbench.errors import RunError, UsageError, clean
+from specbench.model_refs import resolve
+from specbench.prompts import load_prompts, select
 from specbench.recipe import Recipe, default_recipe, merge_flags
 from specbench.recipe_faults import FLAGS
 from specbench.recipe_load import get_recipe
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from specbench.preflight import Ready
     from specbench.progress import Progress
 
+LARGE_FILE = 20_000_000
+"""Bytes of a file of prompts above which it is read once, when the models are there."""
 Decode = Callable[[Sequence[int]], str]
 
 
@@ -37,7 +41,22 @@ def recipe_of(flags: dict[str, Any]) -> Recipe:
         if name is not None:
             raise UsageError(f"--from {folder}: the recipe {name} is named too", hint="one of them")
         recipe = recipe_of_result(folder, trusted=bool(flags.get("trust_remote_code")))
-    return merge_flags(recipe, {key: flags.get(key) for key in FLAGS})
+    merged = merge_flags(recipe, {key: flags.get(key) for key in FLAGS})
+    _refuse_early(merged, keep_going=bool(flags.get("keep_going")))
+    return merged
+
+
+def _refuse_early(recipe: Recipe, *, keep_going: bool) -> None:
+    """Refuse models and prompts that are plainly not there, before torch takes its seconds."""
+    resolve(recipe.target.location, "--target")
+    for spec in () if keep_going else recipe.drafts:
+        if spec.location:
+            resolve(spec.location, "--draft")
+    dataset = recipe.prompts.dataset
+    path = Path(dataset).expanduser()
+    large = path.is_file() and path.stat().st_size > LARGE_FILE
+    if not large and (path.exists() or not dataset.startswith("hf:")):
+        select(load_prompts(dataset), recipe.prompts.categories)
 
 
 def refuse_lengths(recipe: Recipe) -> None:

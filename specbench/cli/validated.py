@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench.errors import UsageError
+from specbench.model_refs import resolve
 
 
 def lines(
@@ -22,6 +23,7 @@ def lines(
 
         found.append(validated(path))
     if target is not None:
+        resolve(target, "--target")
         from specbench.pair_check import check_pair
 
         found += check_pair(target, drafts, trust_remote_code=trust_remote_code)

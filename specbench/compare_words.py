@@ -90,7 +90,7 @@ def change_table(head: str, rows: Sequence[tuple[str, Change]]) -> Table:
         Column("new", cells([number(one, one.new) for _, one in rows]), right=True),
         Column("change [95 %]", cells([moved(one) for _, one in rows])),
         Column("p", cells([p_text(one.p_adjusted) for _, one in rows]), right=True),
-        Column("", ends),
+        Column("verdict", ends),
     ]
     return Table(columns, [""] * len(rows))
 

@@ -250,6 +250,28 @@ def test_foreign_names_have_no_power_in_markdown_or_terminal(runs: Callable[...,
     assert "\x1b" not in shown(found) + text
 
 
+@pytest.mark.parametrize("kind", ["rank", "map", "imported"])
+def test_what_is_no_run_is_refused(runs: Callable[..., Path], tmp_path: Path, kind: str) -> None:
+    new = copy(runs(), tmp_path / "new")
+    edit(new, lambda m: m.update(kind=kind))
+    with pytest.raises(UsageError, match=r"not a run|another tool's"):
+        compare([runs(), new])
+
+
+@pytest.mark.parametrize("part", ["settings", "environment", "recipe", "drafts", "models"])
+@pytest.mark.parametrize("value", [None, [], "x", 5])
+def test_a_manifest_of_another_form_ends_in_one_message_or_an_answer(
+    runs: Callable[..., Path], tmp_path: Path, part: str, value: object
+) -> None:
+    new = copy(runs(), tmp_path / "new")
+    edit(new, lambda m: m.update({part: value}))
+    (found,) = compare([runs(), new], force=True)
+    assert shown(found)
+    if part == "settings":
+        with pytest.raises(UsageError, match="cannot be compared"):
+            compare([runs(), new])
+
+
 def test_misuse_is_one_message(runs: Callable[..., Path], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="only one result"):
         compare([runs()])

@@ -6,7 +6,7 @@ both alike. Prints the median relative error of predicted step times (T_verify, 
 cycle) and of the speedup over held-out places, and the scatter of the held-out medians themselves,
 below which no model can be seen to be right. The goal is 5 % for each.
 
-    python benchmarks/latency_model.py [--passes 5] [--cpu-time] [--target REF --draft REF]
+    python benchmarks/latency_model.py [--passes 5] [--cpu-time] [--least] [--target REF --draft REF]
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import argparse
 import random
 import sys
 import time
+from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 
@@ -37,15 +39,25 @@ def main() -> None:
     words.add_argument("--passes", type=int, default=5)
     words.add_argument("--target", default="embedded")
     words.add_argument("--draft", default="embedded")
+    words.add_argument("--least", action="store_true", help="least instead of median times")
+    words.add_argument("--keep", type=Path, help="where the timed cycles go, as CSV")
     words.add_argument("--cpu-time", action="store_true", help="for a busy machine, one thread")
     asked = words.parse_args()
     rows = timed(asked.target, asked.draft, asked.passes, CpuTime if asked.cpu_time else None)
-    fitted = np.array([row for row in rows if row[0] in FIT["batch"] and row[1] in FIT["context"]])
-    model = model_of(fitted)
+    if asked.keep:
+        np.savetxt(asked.keep, np.array(rows), delimiter=",", fmt="%.9g")
+    compare(rows, least=asked.least)
+
+
+def compare(rows: list[tuple[float, ...]], *, least: bool) -> None:
+    """Fit on one part of the places, and report the errors on the other."""
+    pick = np.min if least else np.median
+    fitted = [row for row in rows if row[0] in FIT["batch"] and row[1] in FIT["context"]]
+    places = medians(fitted, pick)
+    model = model_of(np.array([(b, s, g, *m) for (b, s, g), (m, _) in places.items()]))
     for name, fit in model.fits().items():
         print(f"{name}: knee {fit.knee}, fitted points off by {100 * fit.typical:.1f} % (median)")
-    held = medians([row for row in rows if row[0] in HELD_OUT["batch"]])
-    report(model, held)
+    report(model, medians([row for row in rows if row[0] in HELD_OUT["batch"]], pick))
 
 
 class CpuTime:
@@ -95,8 +107,10 @@ def model_of(rows: Floats) -> LatencyModel:
     return fit_cycles(batch, context, gamma, {"draft": draft, "verify": verify, "other": other})
 
 
-def medians(rows: list[tuple[float, ...]]) -> dict[Point, tuple[Floats, Floats]]:
-    """By place: the median of all numbers, and the standard error of that of the verify time."""
+def medians(
+    rows: list[tuple[float, ...]], pick: Callable[..., Floats]
+) -> dict[Point, tuple[Floats, Floats]]:
+    """By place: the median or least of all numbers, and the standard errors of the medians."""
     groups: dict[Point, list[tuple[float, ...]]] = {}
     for row in rows:
         groups.setdefault((int(row[0]), int(row[1]), int(row[2])), []).append(row[3:])
@@ -104,7 +118,7 @@ def medians(rows: list[tuple[float, ...]]) -> dict[Point, tuple[Floats, Floats]]
     for place, found in groups.items():
         values = np.array(found)
         spread = np.subtract(*np.percentile(values, [75, 25], axis=0)) / 1.35
-        out[place] = (np.median(values, axis=0), 1.25 * spread / len(values) ** 0.5)
+        out[place] = (pick(values, axis=0), 1.25 * spread / len(values) ** 0.5)
     return out
 
 

@@ -122,12 +122,9 @@ def build_map(
         notes += _rough(one)
         if one.outside:
             notes.append(_refuse(one, extrapolate=extrapolate))
-    order = ("dtype", "device", "threads", "forward")
-    words = [
-        count(int(str(settings[k])), "thread") if k == "threads" else str(settings[k])
-        for k in order
-        if settings.get(k)
-    ]
+    threads = settings.get("threads")
+    words = [str(settings[k]) for k in ("dtype", "device", "forward") if settings.get(k)]
+    words += [count(threads, "thread")] if isinstance(threads, int) else []
     source = "counted" if alpha is None else f"by the closed form at α {alpha:g}"
     return BatchMap(
         folder,

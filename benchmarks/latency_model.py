@@ -6,7 +6,7 @@ both alike. Prints the median relative error of predicted step times (T_verify, 
 cycle) and of the speedup over held-out places, and the scatter of the held-out medians themselves,
 below which no model can be seen to be right. The goal is 5 % for each.
 
-    python benchmarks/latency_model.py [--passes 5] [--cpu-time] [--least] [--target REF --draft REF]
+    python benchmarks/latency_model.py [--passes 5] [--cpu-time] [--least]
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ operation, so that its times are never mixed with those of the result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from specbench import files
+from specbench.engines.failures import reason_of
 from specbench.engines.loop import MARKS, decode
+from specbench.errors import CellFailed
 from specbench.journal import writing
 from specbench.preflight import Ready, draft_ref
 from specbench.recipe_specs import DraftSpec
@@ -99,16 +101,24 @@ class Profiled:
                 yield (*head, name, 1000 * seconds)
 
 
-def profile_drafts(ready: Ready, folder: Path) -> list[Profiled]:
-    """Profile each draft at its largest γ, and write `profile/` into the result's folder."""
+def profile_drafts(ready: Ready, folder: Path, say: Callable[[str], None]) -> list[Profiled]:
+    """Profile each draft at its largest γ, and write `profile/` into the result's folder.
+
+    What cannot be profiled is said: the result is whole without it.
+    """
     place = folder / "profile"
+    found: list[Profiled] = []
     with writing(place):
         place.mkdir(exist_ok=True)
-        found = [
-            _profiled(ready, spec, place / f"{number}.json")
-            for number, spec in enumerate(ready.recipe.drafts)
-            if spec.label in ready.drafts
-        ]
+        for number, spec in enumerate(ready.recipe.drafts):
+            if spec.label not in ready.drafts:
+                continue
+            try:
+                found.append(_profiled(ready, spec, place / f"{number}.json"))
+            except OSError:
+                raise
+            except Exception as err:  # a model's own code may raise anything
+                say(f"note: {spec.label} could not be profiled: {reason_of(err)}")
         rows = [files.csv_line(row) for one in found for row in one.rows()]
         files.replace(place / "profile.csv", files.csv_line(COLUMNS) + "".join(rows))
     return found
@@ -119,7 +129,11 @@ def _profiled(ready: Ready, spec: DraftSpec, trace: Path) -> Profiled:
     engine.open_draft(draft_ref(spec))
     gamma = max(block.gammas)
     cell = Cell(label, gamma, block.sampling, block.batch_size, block.context_length)
-    prompts = ready.prompts_at(block.context_length)[: block.batch_size]
+    there = ready.prompts_at(block.context_length)
+    fitting = [one for one in there if len(one.token_ids) + TOKENS <= engine.context]
+    prompts = fitting[: block.batch_size]
+    if not prompts:
+        raise CellFailed(f"no prompt leaves room for {TOKENS} tokens")
     activities = [ProfilerActivity.CPU]
     activities += [ProfilerActivity.CUDA] if engine.device.type == "cuda" else []
     clock = PhaseClock()

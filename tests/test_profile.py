@@ -74,3 +74,15 @@ def test_a_clock_of_phases_changes_no_token() -> None:
         texts.append(decode(job, target, models.itself(target))[0].row.output)
     assert texts[0] == texts[1] == models.plain(models.rnd(), [1, 5, 9], 12)
     assert not torch.is_inference_mode_enabled()
+
+
+def test_what_cannot_be_profiled_leaves_the_result_whole(at: Path) -> None:
+    """A prompt of 120 tokens in a context of 128: four tokens are measured, 24 have no room."""
+    lines(at / "long.txt", " ".join(["w1 w2"] * 60))
+    done = specbench(
+        *["run", "-t", at / "t", "-d", at / "d", "-g", "2", "--dataset", at / "long.txt"],
+        *["--max-new-tokens", "4", "--temperature", "0", "--profile", "-o", at / "long"],
+    )
+    assert done.code == 0, done.err
+    assert "d could not be profiled: CellFailed: no prompt leaves room for 24 tokens" in done.err
+    assert len(generations(at / "long")) == 2

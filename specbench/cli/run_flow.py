@@ -105,20 +105,20 @@ def run_flow(flags: dict[str, Any]) -> int:
         progress.stopped(outcome.folder, outcome.measured, outcome.generations)
         return 1
     if flags["profile"]:
-        _profile(ready, outcome.folder, flags)
+        _profile(ready, outcome.folder, flags, progress.say)
     _report(outcome.folder, flags, ready.engine.text)
     if flags["from_result"] is not None:
         _agree(flags["from_result"], outcome.folder, flags)
     return 1 if outcome.bad_cells or ready.refused else 0
 
 
-def _profile(ready: Ready, folder: Path, flags: dict[str, Any]) -> None:
+def _profile(ready: Ready, folder: Path, flags: dict[str, Any], say: Callable[[str], None]) -> None:
     """Profile what was measured, and say what each phase does; to stderr where stdout has rows."""
     from specbench.profiling import profile_drafts
     from specbench.signs import Signs
 
     stream = sys.stdout if flags["output_format"].value == "table" else sys.stderr
-    for one in profile_drafts(ready, folder):
+    for one in profile_drafts(ready, folder, say):
         for line in one.lines():
             print(Signs(stream)(clean(line)), file=stream)
 

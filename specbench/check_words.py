@@ -10,7 +10,7 @@ from specbench.check_plan import Gated
 from specbench.compare_report import name_of
 from specbench.compare_words import NAMES, as_percent, sentence
 from specbench.gates import INCONCLUSIVE, MANY, MISSING, PASS, REGRESSION, Gate
-from specbench.intervals import Interval
+from specbench.intervals import FEW_CLUSTERS, Interval
 from specbench.wording import count, fixed, one_line, percent, plain_number, with_interval
 
 SHOWN = {PASS: "pass", REGRESSION: "REGRESSION", INCONCLUSIVE: "INCONCLUSIVE", MISSING: "MISSING"}
@@ -92,6 +92,8 @@ def _unsure(checked: Checked, gates: Sequence[Gate]) -> str:
     if len(gates) == 1:
         return undecided(checked, gates[0])
     names = [title(gate) for gate in gates]
+    if gates[0].few:
+        return f"{', '.join(names[:-1])} and {names[-1]}: {_few(gates[0])}"
     said = f"{', '.join(names[:-1])} and {names[-1]}: the limits lie inside the intervals"
     needed = [gate.prompts_needed for gate in gates]
     known = [number for number in needed if number is not None]
@@ -124,6 +126,8 @@ def undecided(checked: Checked, gate: Gate) -> str:
         return f"missing: {gate.reason or 'not defined with these counts'}"
     if gate.found.low is None:
         return f"{name}: too few prompts for an interval"
+    if gate.few:
+        return f"{name}: {_few(gate)}"
     said = f"{name}: the limit lies inside the interval"
     if len(checked.baselines) >= MANY and gate.change:
         return f"{said}; more stored runs would narrow it"
@@ -131,6 +135,11 @@ def undecided(checked: Checked, gate: Gate) -> str:
     if needed is None:
         return f"{said}; more prompts will hardly decide it"
     return f"{said}; {_more(checked, needed, gate.prompts)}"
+
+
+def _few(gate: Gate) -> str:
+    number = count(gate.prompts, "prompt")
+    return f"{number} only; intervals from fewer than {FEW_CLUSTERS} are too rough to decide"
 
 
 def _more(checked: Checked, needed: int, now: int) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specbench.changes import Change
-from specbench.intervals import Interval, prompts_to_clear, t_quantile
+from specbench.intervals import FEW_CLUSTERS, Interval, prompts_to_clear, t_quantile
 
 ALARM = 0.01
 """Chance of a false alarm of a whole check, at most."""
@@ -61,11 +61,16 @@ class Gate:
         return self.allowed.nearest(value) if value is not None else bounds[0]
 
     @property
+    def few(self) -> bool:
+        """Whether it stands on so few prompts that its interval is too rough to decide."""
+        return self.prompts > 0 and 0 < self.found.clusters < FEW_CLUSTERS
+
+    @property
     def decided(self) -> str:
         """What the interval says."""
         if self.found.value is None:
             return MISSING
-        if self.found.low is None or self.found.high is None:
+        if self.found.low is None or self.found.high is None or self.few:
             return INCONCLUSIVE
         return decide(self.found.low, self.found.high, self.allowed)
 

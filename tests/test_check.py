@@ -198,6 +198,12 @@ def test_a_stopped_run_says_so(runs: Callable[..., Path]) -> None:
     assert "did not come to its end" in " ".join(held(runs(stop_after=30), min_alpha=0.1).notes)
 
 
+def test_few_prompts_decide_nothing(runs: Callable[..., Path]) -> None:
+    found = held(runs(SLOW, prompts=5), runs(prompts=5), min_speedup=0.1)
+    assert set(decided(found).values()) == {"inconclusive"}
+    assert "5 prompts only; intervals from fewer than 8 are too rough" in said(found)
+
+
 def test_no_limit_is_refused(runs: Callable[..., Path]) -> None:
     with pytest.raises(UsageError, match="no limit to check"):
         held(runs())

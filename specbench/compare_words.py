@@ -78,7 +78,8 @@ def p_text(p: float | None) -> str:
         return ""
     if p < 0.001:
         return "< 0.001"
-    return f"{p:.2f}" if p >= 0.0995 else f"{p:.3f}" if p < 0.01 else f"{p:.2f}"
+    # Two digits that count, so that no p below 0.05 reads as 0.05.
+    return f"{p:.2f}" if p >= 0.0995 else f"{p:.2g}"
 
 
 def change_table(head: str, rows: Sequence[tuple[str, Change]]) -> Table:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from specbench.cli import app
 from specbench.compare import Comparison, chosen, compare
 from specbench.compare_report import COLUMNS, comparison_lines, markdown
+from specbench.compare_words import p_text
 from specbench.errors import UsageError
 from specbench.signs import Signs
 from specbench.tables import plain
@@ -270,6 +271,21 @@ def test_a_manifest_of_another_form_ends_in_one_message_or_an_answer(
     if part == "settings":
         with pytest.raises(UsageError, match="cannot be compared"):
             compare([runs(), new])
+
+
+@pytest.mark.parametrize(
+    ("p", "text"),
+    [
+        (None, ""),
+        (0.0, "< 0.001"),
+        (0.0474, "0.047"),
+        (0.00312, "0.0031"),
+        (0.1, "0.10"),
+        (1, "1.00"),
+    ],
+)
+def test_p_values_have_two_digits(p: float | None, text: str) -> None:
+    assert p_text(p) == text
 
 
 def test_misuse_is_one_message(runs: Callable[..., Path], tmp_path: Path) -> None:

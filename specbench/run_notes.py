@@ -76,7 +76,8 @@ def _spec(fields: Mapping[str, object]) -> str:
     options = ",".join(f"{key}={value}" for key, value in more.items())
     joint = ("," if ref else ":") if options else ""
     own = {head, ref, PurePath(ref).name, f"{ref}/target", f"{ref}/draft", head + joint + options}
-    label = "" if name in own else f"{name}="
+    # A name with such a sign cannot be typed before a spec: it is another spelling of it.
+    label = "" if name in own or {":", ","} & set(name) else f"{name}="
     return _quoted(f"{label}{head}{joint}{options}")
 
 

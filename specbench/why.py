@@ -161,7 +161,7 @@ def _answer(found: Diagnosis) -> str:
         why = "the draft proposed nothing" if row.number("num_cycles") else "there was no cycle"
         return f"Nothing was tested: {why}, so there is no α to put in."
     if row.gamma == 1:
-        return "At γ 1 it holds by definition: τ is 1 + α."
+        return "At γ 1 it holds by definition: a cycle that drafts gives 1 + α tokens."
     closed = fixed(row.number("tau_closed_form"))
     if row.tau.value is None:
         return "τ is not defined: a position behind kept drafts was never tested."

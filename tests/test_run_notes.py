@@ -100,6 +100,8 @@ def test_the_command_names_every_model_as_it_is_typed() -> None:
     assert verify_command({"recipe": recipe}, names) == (
         "specbench verify -t ~/models/m -d 'a b=./my model' -d synthetic:alpha=0.8 -d org/name"
     )
+    short = {"target": recipe["target"], "drafts": [{"name": "ngram:3", "kind": "ngram", "max": 3}]}
+    assert verify_command({"recipe": short}, ["ngram:3"]).endswith(" -d ngram:max=3")
     assert verify_command({}, names) == ""
     random = {"name": "x", "ref": "config:./x.json"}
     assert verify_command({"recipe": {**recipe, "target": random}}, names) == ""

@@ -12,12 +12,16 @@ from test_cases_cli import generations, lines, measure, specbench, summary
 from test_prompts import CHAT, tokenizer
 
 from specbench import files
+from specbench.advise import advise
+from specbench.context_table import CONTEXT_HEADS
 from specbench.errors import UsageError
 from specbench.long_prompts import LongPrompts, prepare_lengths
 from specbench.preflight import TESTED_TOKENS, short
 from specbench.prompts import load_prompts
 from specbench.recipe import PromptsConfig, Recipe, merge_flags
 from specbench.records import Prompt
+from specbench.results import load_measured
+from specbench.roofline_view import Rooflines
 from tests.prompt_data import rows, written
 
 IDS = {"one": 5, "two": 6, "three": 7, "four": 8}
@@ -187,3 +191,18 @@ def test_rank_predicts_for_one_length(run: Path) -> None:
     words = ["rank", "-t", run / "t", "-d", run / "d", "--dataset", run / "p.txt"]
     said = specbench(*words, "--context-length", "8,40")
     assert (said.code, "only run sweeps over them" in said.err) == (2, True)
+
+
+def test_times_and_cache_stand_against_context(run: Path) -> None:
+    """Keys and values by hand: 2 · 2 heads · 8 · 4 bytes in 2 layers of 2 models, 2 rows."""
+    shown = specbench("report", run / "out").out
+    head = next(i for i, line in enumerate(shown.splitlines()) if "against context" in line)
+    heads, _, *body = shown.splitlines()[head + 2 :]
+    assert heads.split() == [*list(CONTEXT_HEADS[:-1]), "KV", "MB"]
+    assert [line.split()[0] for line in body[:2]] == ["8", "40"]
+    assert "Against context" in (run / "out" / "why.md").read_text(encoding="utf-8")
+    view = advise(load_measured(run / "out")).view
+    roofs = Rooflines(view)
+    for block in view.blocks:
+        tokens = (block.setting.context_length or 0) + 6
+        assert roofs.cache_mb(block, tokens) == 2 * 2 * 8 * 4 * 2 * 2 * 2 * tokens / 2**20

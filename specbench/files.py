@@ -88,13 +88,18 @@ def intact(path: Path) -> bytes:
     return data[:end]
 
 
-def json_lines(path: Path) -> Iterator[dict[str, object]]:
-    """The whole records of a JSONL file, one at a time; none if there is no file."""
+def json_lines(path: Path, about: Iterable[str] | None = None) -> Iterator[dict[str, object]]:
+    """The whole records of a JSONL file, one at a time; none if there is no file.
+
+    With `about` only records in which one of these texts stands are parsed.
+    """
+    wanted = None if about is None else [text.encode() for text in about]
     if not path.exists():
         return
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
-            if line.endswith(b"\n"):
+            asked = wanted is None or any(text in line for text in wanted)
+            if asked and line.endswith(b"\n"):
                 yield _object(line, path, number)
 
 

@@ -76,7 +76,9 @@ def baseline_drift(run: RunData) -> float | None:
 def looping_prompts(run: RunData) -> tuple[int, int]:
     """How many prompts' greedy text ends in going round, and of how many."""
     found: dict[str, bool] = {}
-    for row in files.json_lines(run.folder / "tokens.jsonl"):
+    rows = run.generations
+    plain = rows[(rows["temperature"] == 0) & (rows["gamma"] == 0)]["cell"].unique()
+    for row in files.json_lines(run.folder / "tokens.jsonl", about=map(str, plain)):
         ids = row.get("token_ids")
         if row.get("temperature") == 0 and row.get("gamma") == 0 and isinstance(ids, list):
             found[str(row["prompt_id"])] = loops(ids)
@@ -86,7 +88,9 @@ def looping_prompts(run: RunData) -> tuple[int, int]:
 def loops(token_ids: Sequence[int]) -> bool:
     """Whether a text's end repeats one piece of up to 32 tokens at least three times over."""
     last = np.asarray(token_ids)[::-1]
-    for period in range(1, min(LONGEST_PERIOD, len(last) // 3) + 1):
+    longest = min(LONGEST_PERIOD, len(last) // 3)
+    # A text that goes round has its last token again a period before.
+    for period in (np.flatnonzero(last[1 : longest + 1] == last[:1]) + 1).tolist():
         same = last[period:] == last[:-period]
         run = len(same) if same.all() else int(np.argmin(same))
         if run + period >= max(3 * period, min(REPEATED_TOKENS, len(last) // 2)):

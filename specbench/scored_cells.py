@@ -70,8 +70,7 @@ def delivered_texts(folder: Path, part: Part) -> CellTexts | None:
     scores = _scores(folder, part)
     if scores is None or part.good.empty:
         return None
-    delivered = scores[scores["delivered"]].sort_values("position", kind="stable")
-    found = {key: (g["s"], g["overlap"]) for key, g in delivered.groupby(_KEY, sort=False)}
+    found = _by_text(scores[scores["delivered"]])
     none = np.empty(0)
     keep, overlap = [], []
     good = part.good
@@ -80,8 +79,8 @@ def delivered_texts(folder: Path, part: Part) -> CellTexts | None:
         s, both = found.get(key, (none, none))
         if len(s) != tokens:
             return None
-        keep.append(np.asarray(s))
-        overlap.append(np.asarray(both))
+        keep.append(s)
+        overlap.append(both)
     try:
         packed = pack(keep), pack(overlap)
     except ValueError as fault:
@@ -89,6 +88,18 @@ def delivered_texts(folder: Path, part: Part) -> CellTexts | None:
         raise UsageError(f"{path} is damaged", where=str(fault), hint=HINT) from fault
     cycles = good["num_cycles"].to_numpy(np.float64)
     return CellTexts(*packed, cycles, [int(group) for group in good["group"]])
+
+
+def _by_text(delivered: pd.DataFrame) -> dict[tuple[str, int], tuple[Floats, Floats]]:
+    """`s` and `overlap` along each text, in the order of positions."""
+    number = delivered.groupby(_KEY, sort=False).ngroup().to_numpy()
+    order = np.lexsort((delivered["position"].to_numpy(), number))
+    starts = np.flatnonzero(np.diff(number[order], prepend=-1))
+    columns = (delivered[name].to_numpy(np.float64)[order] for name in ("s", "overlap"))
+    s, overlap = (np.split(column, starts[1:]) for column in columns)
+    first = delivered.iloc[order[starts]]
+    keys = zip(first["prompt_id"], first["repeat"].astype("int64"), strict=True)
+    return dict(zip(keys, zip(s, overlap, strict=True), strict=False))
 
 
 def cell_cycles(folder: Path, part: Part) -> pd.DataFrame:

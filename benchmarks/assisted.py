@@ -114,7 +114,7 @@ def assisted(target: Any, draft: Any, gamma: int, tokens: int) -> Arm:
     def run(prompt: list[int], temperature: float) -> Took:
         sampled = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
         torch.manual_seed(0)
-        ids, times = torch.tensor([prompt]), _Times()
+        ids, times = torch.tensor([prompt], device=models[0].device), _Times()
         start = time.perf_counter()
         models[0].generate(
             ids,

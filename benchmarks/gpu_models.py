@@ -6,7 +6,8 @@ No hub is asked: the shapes stand here, and the embedded pair comes with the che
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from specbench.engines.rows import Limits
 from specbench.lm import CausalLM
 from specbench.records import Cycle, Sampling
 from specbench.sampling import uniforms
+from specbench.static import CudaGraphs, Eager, Pool, Runner
 
 PASSAGES = Path(specbench.__file__).parent / "data" / "passages.jsonl"
 COMMON: dict[str, Any] = {
@@ -80,6 +82,21 @@ class Bench:
         """Wait for the device."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
+
+    @contextmanager
+    def graphs(self, pair: Sequence[CausalLM]) -> Iterator[Runner]:
+        """The models over sessions of fixed shapes for a moment; captured where there is CUDA."""
+        runner: Runner = CudaGraphs() if self.device.type == "cuda" else Eager()
+        before = [lm.make_session for lm in pair]
+        for lm in pair:
+            pool = Pool(runner)
+            pool.reserve(self.pick(1024, 64))
+            lm.make_session = pool
+        try:
+            yield runner
+        finally:
+            for lm, made in zip(pair, before, strict=True):
+                lm.make_session = made
 
     def embedded(self, device: torch.device | None = None) -> tuple[CausalLM, CausalLM]:
         """The pair that comes along, float32; loaded once on the bench's own device."""

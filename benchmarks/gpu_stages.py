@@ -16,6 +16,7 @@ from gpu_models import Bench, figures, passages, random_prompts, run, set_alpha
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from benchmarks import assisted as arms
 from specbench import attention
 from specbench.engines.selftest import self_test
 from specbench.environment import environment
@@ -103,6 +104,26 @@ def _hygiene(pair: tuple[CausalLM, CausalLM], prompts: list[list[int]]) -> Itera
     yield {"cycles": cycles, **grown}
 
 
+def graphs(bench: Bench) -> Iterator[Result]:
+    """1g: a captured step gives what the same step gives as it is."""
+    pair, prompts, tokens = bench.embedded(), passages(3), bench.pick(48, 8)
+    equal = True
+    for gamma in (0, 1, 4):
+        for temperature in (0.0, 1.0):
+            want = [r.row.output for r in run(pair, prompts, gamma, temperature, tokens)]
+            with bench.graphs(pair) as runner:
+                found = [
+                    [r.row.output for r in run(pair, prompts, gamma, temperature, tokens)]
+                    for _ in range(2)
+                ]
+            same = found == [want, want]
+            equal = equal and same
+            where = {"gamma": gamma, "temperature": temperature}
+            yield {**where, "equal_to_eager": same, "capture_s": runner.seconds}
+    if not equal:
+        raise RuntimeError("tokens of captured steps differ; what graphs measure is unproven")
+
+
 def probes(bench: Bench) -> Iterator[Result]:
     """2: what the machine can do: copy, matmul, launch, passes over a vocabulary."""
     size, side = bench.pick((2**29, 8192), (2**20, 128))
@@ -167,28 +188,38 @@ def _ways(bench: Bench, made: list[Tensor], mask: Tensor, where: Result) -> Iter
         yield {**where, "way": name, "us": 1e6 * timed(bench, way), "error": error}
 
 
-def steps(bench: Bench) -> Iterator[Result]:
+def steps(bench: Bench, graph: bool = False) -> Iterator[Result]:
     """5: time of a forward over q tokens behind a text, and how much of it is dispatch."""
     for lm in bench.large():
-        for length in bench.pick((512, 4096), (32,)):
-            tokens = torch.ones(1, length + 32, dtype=torch.int64, device=bench.device)
-            session = lm.session(1, length + 32)
-            with torch.inference_mode():
-                session.prefill(tokens, length)
-                for q in (1, 2, 3, 5, 9, 17):
-                    step = partial(session.feed, tokens, length, q, length + q, keep=q)
-                    seconds, enqueue = timed(bench, step), _enqueue(bench, step)
-                    yield {
-                        "model": lm.label,
-                        "length": length,
-                        "q": q,
-                        "ms": 1e3 * seconds,
-                        "dispatch_share": enqueue / seconds,
-                    }
+        with bench.graphs([lm]) if graph else nullcontext():
+            yield from _steps(bench, lm)
 
 
-def cells(bench: Bench) -> Iterator[Result]:
+def _steps(bench: Bench, lm: CausalLM) -> Iterator[Result]:
+    for length in bench.pick((512, 4096), (32,)):
+        tokens = torch.ones(1, length + 32, dtype=torch.int64, device=bench.device)
+        session = lm.session(1, length + 32)
+        with torch.inference_mode():
+            session.prefill(tokens, length)
+            for q in (1, 2, 3, 5, 9, 17):
+                step = partial(session.feed, tokens, length, q, length + q, keep=q)
+                seconds, enqueue = timed(bench, step), _enqueue(bench, step)
+                yield {
+                    "model": lm.label,
+                    "length": length,
+                    "q": q,
+                    "ms": 1e3 * seconds,
+                    "dispatch_share": enqueue / seconds,
+                }
+
+
+def cells(bench: Bench, graph: bool = False) -> Iterator[Result]:
     """6: the table: γ, α, τ, L, speedup, for the embedded pair and for the large one."""
+    with bench.graphs([*bench.embedded(), *bench.large()]) if graph else nullcontext():
+        yield from _both_pairs(bench)
+
+
+def _both_pairs(bench: Bench) -> Iterator[Result]:
     tokens = bench.pick(96, 8)
     yield from _cells("embedded", bench, bench.embedded(), passages(3), tokens, None)
     pair = bench.large()
@@ -221,6 +252,33 @@ def _cells(
         shown = {"pair": name, "set_alpha": alpha, "gamma": gamma, **cell}
         yield {**shown, "speedup": base / (cell["latency_ms"] or base)}
     yield clocks(bench)
+
+
+def assisted(bench: Bench) -> Iterator[Result]:
+    """7: `generate` and `generate(assistant_model=…)`, milliseconds per cycle: eager by nature."""
+    pair, tokens = bench.large(), bench.pick(48, 8)
+    prompts = random_prompts(2, bench.pick(512, 16), pair[0].vocab_size)
+    run_one = arms.assisted(pair[0].model, pair[1].model, 4, tokens)
+    for number, prompt in enumerate([prompts[0], *prompts]):
+        took = run_one(prompt, 1.0)
+        if number:
+            yield {"ms_per_cycle": 1e3 * took.decode_s / took.cycles, "whole_s": took.whole_s}
+
+
+def batches(bench: Bench) -> Iterator[Result]:
+    """8: tokens per second against batch, plain and at γ = 4, captured."""
+    pair = bench.large()
+    alpha, tokens = set_alpha(*pair, 0.8), bench.pick(48, 8)
+    for rows in bench.pick((1, 4, 16, 64), (1, 3)):
+        prompts = random_prompts(rows, bench.pick(512, 16), pair[0].vocab_size)
+        with bench.graphs(pair) as runner:
+            for gamma in (0, 4):
+                run(pair, prompts, gamma, 1.0, tokens)
+                found = run(pair, prompts, gamma, 1.0, tokens)
+                seconds = max(sum(c.seconds for c in row.cycles) for row in found)
+                count = sum(len(row.row.output) for row in found)
+                where = {"rows": rows, "set_alpha": alpha, "cell_gamma": gamma}
+                yield {**where, "tokens_per_s": count / seconds, "capture_s": runner.seconds}
 
 
 def timed(bench: Bench, call: Callable[[], object], times: int = 30) -> float:

@@ -177,7 +177,6 @@ class _Work:
     def draft(self, spec: DraftSpec) -> None:
         """Score a draft along the texts, and time its cycles."""
         self.engine.open_draft(draft_ref(spec))
-        self.engine.reserve(self.ready.prompts, self.gammas)
         draft = self.engine.draft
         assert draft is not None
         most = max(self.gammas)
@@ -186,6 +185,7 @@ class _Work:
         if self.engine.context <= room_for(lengths):
             self._drop(spec, f"a context of {self.engine.context} is too short to time γ {most} in")
             return
+        self.engine.reserve(self.ready.prompts, self.gammas, room_for(lengths))
         for law in self.laws:
             start = time.perf_counter()
             reason = self._score(spec, draft, law)
@@ -197,8 +197,9 @@ class _Work:
             return
         start = time.perf_counter()
         for batch in self.ready.recipe.measure.batch_size:
-            for law in self.laws:
-                self.writer.add_steps(list(self._steps(spec.label, lengths, law, batch)))
+            for number, law in enumerate(self.laws):
+                steps = self._steps(spec.label, lengths, law, batch, warm=number > 0)
+                self.writer.add_steps(list(steps))
         self._took("steps", start)
 
     def _score(self, spec: DraftSpec, draft: Draft, law: Sampling) -> str:
@@ -230,15 +231,16 @@ class _Work:
         return ""
 
     def _steps(
-        self, label: str, gammas: Sequence[int], law: Sampling, batch: int
+        self, label: str, gammas: Sequence[int], law: Sampling, batch: int, *, warm: bool
     ) -> Iterator[Step]:
-        """Cycle times in all places; the first place once before, to warm up every shape."""
+        """Cycle times in all places; unless all shapes are warm, the first place once before."""
         seed = self.ready.recipe.sampling.seed
         room = self.engine.context - room_for(gammas)
         contexts = list(places(self.texts[law], batch, room, seed))
         if any(len(row) == room for rows in contexts for row in rows):
             self.say(f"note: {label}: timed behind {room} tokens at most, for its context")
-        for place, rows in enumerate(contexts[:1] + contexts):
+        first = [] if warm else contexts[:1]
+        for place, rows in enumerate(first + contexts, 1 - len(first)):
             key = f"{seed}/{batch}/{place}"
             times = time_cycles(self.engine, rows, gammas, law, key)
             if place:

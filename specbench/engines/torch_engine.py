@@ -133,10 +133,10 @@ class TorchEngine:
                 hint="a decoder-only model with attention; --debug shows where",
             ) from err
 
-    def reserve(self, prompts: Sequence[Prompt], gammas: Sequence[int]) -> None:
+    def reserve(self, prompts: Sequence[Prompt], gammas: Sequence[int], more: int = 0) -> None:
         """Say what is coming, so that modes with fixed shapes prepare them once."""
         longest = max(len(p.token_ids) for p in prompts)
-        slots = longest + self.settings.max_new_tokens + 2 * max(gammas) + 2
+        slots = longest + self.settings.max_new_tokens + 2 * max(gammas) + 2 + more
         for applied in self.forwards.values():
             if applied.pool is not None:
                 applied.pool.reserve(slots)

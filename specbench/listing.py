@@ -123,8 +123,8 @@ def _engines() -> Listing:
 
 
 def _forwards() -> Listing:
-    rows = tuple((mode.name, mode.what, mode.needs) for mode in MODES.values())
-    return Listing(("forward", "carries out", "needs"), rows, (("example", FORWARD_EXAMPLE),))
+    rows = tuple((mode.name, mode.needs, mode.what) for mode in MODES.values())
+    return Listing(("forward", "needs", "carries out"), rows, (("example", FORWARD_EXAMPLE),))
 
 
 TABLES: dict[str, Callable[[], Listing]] = {

@@ -74,7 +74,8 @@ def line_of(name: str, tests: Sequence[LawTest], seconds: float) -> str:
         text = "off" if failed else "ok"
         if drawn:
             least = min(drawn, key=lambda one: (one.p_value, -abs(one.statistic)))
-            text = f"{least.p_value:.0e} {least.name}"
+            p = least.p_value or 0.0
+            text = f"{'<1e-300' if p < 1e-300 else f'{p:.0e}'} {least.name}"
         parts.append(text + " *" * failed)
     return f"| {name} | {' | '.join(parts)} | {seconds:.0f} s |"
 

@@ -14,6 +14,8 @@ import pytest
 import sample_run
 from fuzz import damage, run
 
+from specbench import files
+
 KEYS = ("cell", "prompt_id", "repeat")
 
 
@@ -27,8 +29,15 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+SUMS = (
+    *("num_cycles", "num_tested", "num_accepted", "num_output_tokens"),
+    *("verify_s", "share_s"),
+)
+
+
 def rows_of(path: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"), newline="")))
+    """The rows of a file up to where a record has no end, as a killed run may leave one."""
+    return list(csv.DictReader(io.StringIO(files.intact(path).decode("utf-8"), newline="")))
 
 
 def by_hand(folder: Path) -> dict[str, dict[str, float]]:
@@ -38,9 +47,8 @@ def by_hand(folder: Path) -> dict[str, dict[str, float]]:
     for row in rows_of(folder / "generations.csv"):
         if row["status"] == "ok":
             good.add(tuple(row[k] for k in KEYS))
-            for name in row:
-                if name.startswith("num_") or name.endswith("_s"):
-                    sums[row["cell"]][name] += float(row[name])
+            for name in SUMS:
+                sums[row["cell"]][name] += float(row[name] or "nan")
             sums[row["cell"]]["gamma"] = float(row["gamma"])
     at: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
     for row in rows_of(folder / "positions.csv"):

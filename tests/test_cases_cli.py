@@ -342,15 +342,16 @@ def test_temperature_0_is_greedy(at: Path, tmp_path: Path) -> None:
     ("flag", "value", "said"),
     [
         ("--engine", "vllm", "engine"),
-        ("--forward", "graph", "forward"),
+        ("--forward", "fast", "forward"),
         ("--device", "tpu", "--device tpu"),
     ],
 )
 def test_what_is_not_there_yet_is_refused_before_a_model_is_read(
     flag: str, value: str, said: str, tmp_path: Path
 ) -> None:
-    """Exit 2 naming the flag; the model named here does not exist."""
-    assert said in refused("run", "-t", tmp_path / "none", "-d", "self", flag, value)[0]
+    """Exit 2 naming the flag; the model named here is none but by its place."""
+    lines(tmp_path / "config.json", "{")
+    assert said in refused("run", "-t", tmp_path, "-d", "self", flag, value)[0]
 
 
 # Prompts

@@ -8,7 +8,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from specbench.cli.run_flow import check_folder, opened, recipe_of
+from specbench.cli.run_flow import check_folder, opened, recipe_of, refuse_absent
 from specbench.errors import UsageError
 from specbench.recipe import Recipe, laws, merge_flags
 from specbench.signs import write_out
@@ -25,6 +25,7 @@ def map_flow(flags: dict[str, Any]) -> int:
     check_folder(flags["output_dir"], resumable=False)
     if folder is None:
         recipe = _with_batches(recipe)
+        refuse_absent(recipe, keep_going=flags["keep_going"])
         folder, failed = _timed(recipe, flags, count_kept=alpha is None)
     else:
         failed = False

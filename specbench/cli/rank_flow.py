@@ -8,7 +8,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from specbench.cli.run_flow import check_folder, opened, recipe_of, refuse_lengths
+from specbench.cli.run_flow import check_folder, opened, recipe_of, refuse_absent, refuse_lengths
 from specbench.errors import UsageError
 from specbench.kinds import simulated_time
 from specbench.ranking import Ranking
@@ -21,6 +21,7 @@ def rank_flow(flags: dict[str, Any]) -> int:
     recipe = recipe_of(flags)
     check_folder(flags["output_dir"], resumable=False)
     _check(recipe, flags["texts"])
+    refuse_absent(recipe, keep_going=flags["keep_going"])
     from specbench.rank import check_by_running, run_rank
     from specbench.rank_files import write_table
     from specbench.rank_read import load_ranking, table_of

@@ -41,12 +41,10 @@ def recipe_of(flags: dict[str, Any]) -> Recipe:
         if name is not None:
             raise UsageError(f"--from {folder}: the recipe {name} is named too", hint="one of them")
         recipe = recipe_of_result(folder, trusted=bool(flags.get("trust_remote_code")))
-    merged = merge_flags(recipe, {key: flags.get(key) for key in FLAGS})
-    _refuse_early(merged, keep_going=bool(flags.get("keep_going")))
-    return merged
+    return merge_flags(recipe, {key: flags.get(key) for key in FLAGS})
 
 
-def _refuse_early(recipe: Recipe, *, keep_going: bool) -> None:
+def refuse_absent(recipe: Recipe, *, keep_going: bool = False) -> None:
     """Refuse models and prompts that are plainly not there, before torch takes its seconds."""
     resolve(recipe.target.location, "--target")
     for spec in () if keep_going else recipe.drafts:
@@ -91,6 +89,7 @@ def run_flow(flags: dict[str, Any]) -> int:
     recipe = recipe_of(flags)
     check_file(flags["csv"], "--csv")
     check_folder(flags["output_dir"], resume=bool(flags["resume"]))
+    refuse_absent(recipe, keep_going=flags["keep_going"])
     from specbench.destination import about
     from specbench.sweep import Destination, run_sweep
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from specbench.cli.run_flow import opened, recipe_of, refuse_lengths
+from specbench.cli.run_flow import opened, recipe_of, refuse_absent, refuse_lengths
 from specbench.errors import UsageError
 from specbench.recipe import Recipe, merge_flags
 from specbench.recipe_values import CONFIG
@@ -25,6 +25,7 @@ def verify_flow(flags: dict[str, Any]) -> int:
     result = flags["result"]
     if result is not None:
         read_manifest(result)
+    refuse_absent(recipe, keep_going=flags["keep_going"])
     from specbench.verify import run_verify
     from specbench.verify_record import record, refuse_foreign
     from specbench.verify_words import as_text, print_verified

@@ -27,14 +27,17 @@ gate: $(STAMP)
 	$(BIN)/specbench run ci-gate $(GATE) --output-dir results/gate --quiet
 	$(BIN)/specbench check results/gate --junit results/gate.xml $(CHECK)
 
+# Processes that share the tests; each takes about a gigabyte.
+WORKERS ?= 2
+
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS)
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -m "not gpu" --durations=15
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not gpu" --durations=15
 
 test-some-slow: $(STAMP)
-	$(BIN)/python -m pytest -m "slow and not gpu and not long" --durations=10
+	$(BIN)/python -m pytest -n $(WORKERS) -m "slow and not gpu and not long" --durations=10
 
 check: $(STAMP)
 	$(BIN)/ruff check .

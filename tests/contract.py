@@ -143,7 +143,7 @@ def of_row(proposal: Proposal, row: int) -> tuple[list[int], Tensor | None]:
     """The ids that are proposed to a row, and their laws."""
     width = proposal.tokens.shape[1]
     count = width if proposal.counts is None else proposal.counts[row]
-    law = None if proposal.law is None else proposal.law[row, :count]
+    law = None if proposal.law is None or not count else proposal.law[row, :count]
     return proposal.tokens[row, :count].tolist(), law
 
 

@@ -365,8 +365,10 @@ def test_a_hub_model_that_is_not_cached_is_one_clear_line(
 @pytest.mark.skipif(torch.cuda.is_available(), reason="shows what a machine without CUDA says")
 @pytest.mark.parametrize("device", ["cuda", "cuda:7", "cuda:x", "mps", "meta", "toaster"])
 def test_an_absent_device_is_refused(tmp_path: Path, device: str) -> None:
-    """Exit 2 naming flag and device, before a model is looked for."""
-    found = refused("run", "-t", tmp_path / "none", "-d", "self", "--device", device)
+    """Exit 2 naming flag and device, before anything is written."""
+    out = tmp_path / "o"
+    found = refused("run", "-t", "embedded", "-d", "self", "--device", device, "-o", out)
+    assert not out.exists()
     assert f"--device {device}: " in found[0]
 
 

@@ -229,7 +229,7 @@ def test_all_faults_of_a_file_come_together_with_their_lines(tmp_path: Path) -> 
         '  line 3   gamma: "1,,2": empty item after the first comma',
         '  line 6   drafts[1].kind: "slef" is not a kind; did you mean self?',
         '  line 8   drafts[2].alhpa: synthetic has no option "alhpa"; did you mean alpha?',
-        '  line 9   drafts[2].bta: synthetic has no option "bta" (allowed: alpha, c)',
+        '  line 9   drafts[2].bta: synthetic has no option "bta" (allowed: alpha, c, shape)',
         "  line 10  smapling: there is no such key; did you mean sampling?",
         "  line 12  sampling.temperature: -1 is below 0 (allowed: at least 0)",
         "  line 13  sampling.max_new_tokens: true is not a whole number "

@@ -16,7 +16,6 @@ from broken import BROKEN
 from test_cases_cli import Ran, lines, refused, specbench
 
 from specbench import verify
-from specbench.drafts.hf import HfDraft
 from specbench.law_tests import LawTest, Measured
 from specbench.verified import FirstDifference, GreedyFound, Verified
 from specbench.verify_exact import exact_tests
@@ -186,16 +185,6 @@ def test_a_greedy_fault_is_not_lossless(at: Path, monkeypatch: pytest.MonkeyPatc
         "greedy: every token within δ of the top",
         "greedy: same text up to a near tie",
     ]
-
-
-@pytest.mark.usefixtures("light")
-def test_what_could_not_be_looked_at_leaves_it_open(
-    at: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Exit 4: a draft whose law is not that of the text alone has no test of its texts."""
-    monkeypatch.setattr(HfDraft, "law", "start")
-    found = ran(at, *few(at), code=4)
-    assert "Cannot be told: not looked at, d: its law" in " ".join(found.out.split())
 
 
 @pytest.mark.usefixtures("light")

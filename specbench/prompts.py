@@ -151,7 +151,14 @@ def encode(
         text = rendered(messages, tokenizer, prompt_id)
     else:
         text = "\n".join(message["content"] for message in messages)
-    ids = with_one_bos(text, tokenizer, chat=chat)
+    try:
+        ids = with_one_bos(text, tokenizer, chat=chat)
+    except Exception as err:  # a tokenizer's own code may raise anything
+        raise UsageError(
+            f'the tokenizer cannot read the prompt "{prompt_id}"',
+            where=str(err).partition("\n")[0],
+            hint="specbench validate shows what is wrong with a pair",
+        ) from err
     # A BOS alone is no prompt either.
     if not ids or (ids == [tokenizer.bos_token_id] and text.strip() != tokenizer.bos_token):
         raise UsageError(f'the tokenizer turns the prompt "{prompt_id}" into no tokens')

@@ -16,6 +16,7 @@ from specbench.recipe_faults import Fault, Loc, described, hint
 from specbench.recipe_values import did_you_mean
 
 SUFFIXES = (".yaml", ".yml")
+_HALF = "holds half of a character (a lone surrogate), which no text has"
 
 
 class RecipeFaults(UsageError):
@@ -75,6 +76,9 @@ def load_recipe(path: Path | str) -> Recipe:
     root, loader = _composed(_read(path), path)
     lines: dict[Loc, int] = {(): 1}
     found = _walk(root, (), lines, set())
+    halves = [fault for fault in found if fault.message == _HALF]
+    if halves:  # Nothing that holds one can be checked further, or shown.
+        raise RecipeFaults(path, ((_line(fault.loc, lines), fault) for fault in halves))
     data = _built(root, loader, path)
     if not isinstance(data, dict):
         raise UsageError(f"{path}: no mapping of keys", hint="specbench ls recipes")
@@ -141,9 +145,9 @@ def _walk(node: yaml.Node, loc: Loc, lines: dict[Loc, int], seen: set[int]) -> l
     if isinstance(node, yaml.SequenceNode):
         children = [(item, (*loc, n), item) for n, item in enumerate(node.value)]
     elif isinstance(node, yaml.MappingNode):
-        children = [(key, (*loc, str(key.value)), value) for key, value in node.value]
+        children = [(key, (*loc, _whole(str(key.value))), value) for key, value in node.value]
     else:
-        return _octal(node, loc)
+        return _octal(node, loc) or _half(node, loc)
     found = []
     here: set[Loc] = set()
     for key, at, value in children:
@@ -153,6 +157,7 @@ def _walk(node: yaml.Node, loc: Loc, lines: dict[Loc, int], seen: set[int]) -> l
         else:
             lines[at] = line
         here.add(at)
+        found += _half(key, at) if key is not value else []
         found += _walk(value, at, lines, seen)
     return found
 
@@ -162,6 +167,16 @@ def _octal(node: yaml.Node, loc: Loc) -> list[Fault]:
     octal = node.tag == "tag:yaml.org,2002:int" and re.match(r"[-+]?0[0-9_]", str(node.value))
     what = "a number with a leading zero, which YAML reads in base 8; leave the zero out"
     return [Fault(loc, f"{node.value} is {what}")] if octal else []
+
+
+def _half(node: yaml.Node, loc: Loc) -> list[Fault]:
+    """YAML can write half of a surrogate pair, which is no text."""
+    return [Fault(loc, _HALF)] if _whole(str(node.value)) != str(node.value) else []
+
+
+def _whole(text: str) -> str:
+    """Text that can be written, with a question mark for each half of a character."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _line(loc: Loc, lines: dict[Loc, int]) -> int:

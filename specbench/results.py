@@ -231,9 +231,13 @@ def frame_keys(frame: pd.DataFrame) -> Iterator[Key]:
     return zip(frame["cell"], frame["prompt_id"], repeats, strict=True)
 
 
-def object_key(row: Mapping[str, object]) -> Key:
-    """The key of one object of a JSONL file."""
-    return str(row["cell"]), str(row["prompt_id"]), cast("int", row["repeat"])
+def object_key(row: object) -> Key:
+    """The key of one object of a JSONL file; one that no generation has where it has none."""
+    if not isinstance(row, Mapping):
+        return "", "", -1
+    repeat = row.get("repeat")
+    known = isinstance(repeat, int) and not isinstance(repeat, bool)
+    return str(row.get("cell")), str(row.get("prompt_id")), cast("int", repeat) if known else -1
 
 
 def prompt_order(prompts: Iterable[Mapping[str, object]]) -> dict[str, int]:

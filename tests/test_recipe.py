@@ -320,3 +320,16 @@ def test_recipes_are_found_by_name_or_path(tmp_path: Path, monkeypatch: pytest.M
         get_recipe("quikstart")
     written(tmp_path, "question: mine\n", "quickstart")
     assert get_recipe("quickstart").question == "mine"
+
+
+@pytest.mark.parametrize("text", ['gamma: "\\ud800"', '"a\\ud800": 1', 'drafts: ["\\udfff"]'])
+def test_half_a_character_is_refused_with_its_line(tmp_path: Path, text: str) -> None:
+    """YAML can write a lone surrogate, which can neither be checked nor shown."""
+    path = tmp_path / "r.yaml"
+    path.write_text(f"version: 1\n{text}\n", encoding="ascii")
+    with pytest.raises(UsageError) as caught:
+        load_recipe(path)
+    said = "\n".join(caught.value.lines())
+    assert "line 2" in said
+    assert "half of a character" in said
+    said.encode()

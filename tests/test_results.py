@@ -23,6 +23,7 @@ from specbench.records import Generation, Prompt
 from specbench.results import (
     find_unfinished,
     load_run,
+    object_key,
     read_cycles,
     read_tokens,
 )
@@ -516,3 +517,8 @@ def test_one_header_and_line_feeds_only(tmp_path: Path) -> None:
         assert b"\r" not in data
         assert data.startswith(("schema_version," if "summary" in name else "cell,").encode())
         assert b"nan" not in data
+
+
+@pytest.mark.parametrize("row", [[], 3, {}, {"repeat": [0]}, {"repeat": True}, {"cell": []}])
+def test_an_object_that_is_no_record_belongs_to_no_generation(row: object) -> None:
+    assert object_key(row)[2] == -1

@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from specbench import files
+from specbench.errors import UsageError
 from specbench.journal import RunWriter
 from specbench.manifest import manifest_of
 from specbench.preflight import Ready
 from specbench.prompts import set_hash
-from specbench.results import find_unfinished
+from specbench.results import find_unfinished, load_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,26 @@ def open_writer(ready: Ready, where: Destination) -> RunWriter:
     if where.resume:
         folder = where.folder or find_unfinished(root, manifest["recipe"])
         if folder is not None and (folder / "run.json").exists():
+            _refuse_changed_prompts(folder, ready, key)
             return RunWriter.resume(folder, manifest, key, decode=ready.engine.text)
     folder = where.folder or fresh_folder(ready, where.root)
     return RunWriter.create(folder, manifest, ready.prompts, key, decode=ready.engine.text)
+
+
+def _refuse_changed_prompts(folder: Path, ready: Ready, key: str) -> None:
+    """Groups are found by the file's prompts: others would have what was measured dropped."""
+    run = load_run(folder)
+    about = run.manifest.get("prompts")
+    if not isinstance(about, dict) or about.get("hash") != key:
+        return  # Another set of prompts, which a resume refuses by itself.
+    there = [(str(row.get("prompt_id")), row.get("prompt_token_ids")) for row in run.prompts]
+    own = [(files.plain(p.prompt_id), list(p.token_ids)) for p in ready.prompts]
+    if there != own:
+        raise UsageError(
+            f"{folder / 'prompts.jsonl'} does not hold the prompts of the run",
+            where="it was changed or damaged since",
+            hint="the file as it was written, or a new --output-dir",
+        )
 
 
 def fresh_folder(ready: Ready, root: Path) -> Path:

@@ -18,6 +18,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from specbench.errors import UsageError
 
@@ -100,12 +101,29 @@ def json_lines(path: Path, about: Iterable[str] | None = None) -> Iterator[dict[
         for number, line in enumerate(lines, 1):
             asked = wanted is None or any(text in line for text in wanted)
             if asked and line.endswith(b"\n"):
-                yield _object(line, path, number)
+                yield json_object(line, path, number)
 
 
-def _object(line: bytes, path: Path, number: int) -> dict[str, object]:
+def parsed(text: str | bytes) -> Any:
+    """JSON as this package writes it: NaN and infinities are a `ValueError`, as other damage is."""
+    return json.loads(text, parse_constant=_no_number, parse_float=_finite)
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        _no_number(text)
+    return value
+
+
+def json_object(line: bytes, path: Path, number: int) -> dict[str, object]:
+    """One record of a JSONL file, refused where it is none."""
     try:
-        found = json.loads(line)
+        found = parsed(line)
     except ValueError:
         found = None
     if not isinstance(found, dict):

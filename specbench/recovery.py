@@ -81,21 +81,34 @@ def resumable(run: RunData) -> pd.DataFrame:
 def _keep_csv(path: Path, keep: Set[Key]) -> None:
     """Keep the rows of these generations, field for field as they are."""
     header, *rows = files.csv_rows(path)
-    cell, prompt, repeat = (header.index(name) for name in ("cell", "prompt_id", "repeat"))
-    kept = [
-        row
-        for row in rows
-        if row[repeat] and (row[cell], files.unguard(row[prompt]), int(row[repeat])) in keep
-    ]
+    kept = [row for line, row in enumerate(rows, 2) if _csv_key(path, line, header, row) in keep]
     if len(kept) < len(rows) or len(files.intact(path)) < path.stat().st_size:
         files.replace(path, "".join(files.raw_csv_line(row) for row in [header, *kept]))
+
+
+def _csv_key(path: Path, line: int, header: list[str], row: list[str]) -> Key | None:
+    """The generation that a row belongs to; None for a refused cell's."""
+    found = dict(zip(header, row, strict=False))
+    if len(row) != len(header) or not {"cell", "prompt_id", "repeat"} <= set(header):
+        raise UsageError(
+            f"{path}, record {line}: {len(row)} fields do not fit its columns",
+            where="it was changed or damaged since it was written",
+            hint="the file as it was, or a new --output-dir",
+        )
+    repeat = found["repeat"]
+    known = repeat.isascii() and repeat.isdigit()
+    return (found["cell"], files.unguard(found["prompt_id"]), int(repeat)) if known else None
 
 
 def _keep_json(path: Path, keep: Set[Key]) -> None:
     """Keep the objects of these generations."""
     data = files.intact(path)
     lines = data.splitlines(keepends=True)
-    kept = [line for line in lines if object_key(json.loads(line)) in keep]
+    kept = [
+        line
+        for number, line in enumerate(lines, 1)
+        if object_key(files.json_object(line, path, number)) in keep
+    ]
     if len(kept) < len(lines) or len(data) < path.stat().st_size:
         files.replace(path, b"".join(kept).decode())
 

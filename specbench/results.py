@@ -144,7 +144,7 @@ def read_manifest(folder: Path) -> dict[str, object]:
     """Read `run.json`."""
     path = folder / "run.json"
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = files.parsed(path.read_text(encoding="utf-8"))
     except OSError as fault:
         hint = "the folder that holds run.json; specbench run prints it at its end"
         raise UsageError(f"no result in {folder}", where=_reason(path, fault), hint=hint) from fault

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from specbench import files, schema
 from specbench.cycle_sums import first_cycles
 from specbench.errors import UsageError
+from specbench.files import parsed
 from specbench.journal import RunWriter, block_name
 from specbench.records import Generation, Prompt
 from specbench.results import (
@@ -522,3 +523,10 @@ def test_one_header_and_line_feeds_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize("row", [[], 3, {}, {"repeat": [0]}, {"repeat": True}, {"cell": []}])
 def test_an_object_that_is_no_record_belongs_to_no_generation(row: object) -> None:
     assert object_key(row)[2] == -1
+
+
+@pytest.mark.parametrize("text", ["NaN", "[1, -Infinity]", '{"a": 1e999}', "{"])
+def test_what_is_no_json_number_is_no_record(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        parsed(text)
+    assert parsed('{"a": [1.5, null]}') == {"a": [1.5, None]}

@@ -326,7 +326,7 @@ def test_texts_of_another_target_or_prompts_are_refused(
     assert "another model named t" in found[0]
 
 
-@pytest.mark.parametrize("bad", ["999999", "-3", '"abc"', "null", "1e400", "true"])
+@pytest.mark.parametrize("bad", ["999999", "-3", '"abc"', "null", "1.5", "true"])
 def test_texts_with_ids_of_no_token_are_refused_by_line(
     at: Path, exact: tuple[Path, Path], tmp_path: Path, bad: str
 ) -> None:

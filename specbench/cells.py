@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ALL = "all"
 _KEY = ["cell", "prompt_id", "repeat"]
 _BLOCK = ["draft", "temperature", "top_k", "top_p", "batch_size", "context_length"]
-_SUMS = {
+SUMS = {
     "cycles": "num_cycles",
     "undrafted": "num_undrafted",
     "drafted": "num_drafted",
@@ -34,6 +34,7 @@ _SUMS = {
     "verify_s": "verify_s",
     "other_s": "other_s",
 }
+"""Fields of `CellSums` that are sums of a column of `generations.csv`."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Part:
             tested=by_position("num_tested"),
             accepted=by_position("num_accepted"),
             lengths=self._lengths(),
-            **{name: summed(column) for name, column in _SUMS.items()},
+            **{name: summed(column) for name, column in SUMS.items()},
         )
 
     def _lengths(self) -> Floats | None:

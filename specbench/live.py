@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from specbench import stats
+from specbench.cells import SUMS
 from specbench.intervals import Interval, jackknife
 from specbench.recipe import Block
 from specbench.records import Cell, Generation
@@ -17,20 +18,6 @@ from specbench.sums import CellSums, Floats, Paired
 
 LEAST = 3
 """Clusters from which on an interval is worth showing."""
-_SUMMED = {
-    "cycles": "num_cycles",
-    "undrafted": "num_undrafted",
-    "drafted": "num_drafted",
-    "full_accept": "num_full_accept",
-    "censored": "num_censored",
-    "tokens": "num_output_tokens",
-    "prefill_s": "prefill_s",
-    "live_s": "live_s",
-    "share_s": "share_s",
-    "draft_s": "draft_s",
-    "verify_s": "verify_s",
-    "other_s": "other_s",
-}
 
 
 @dataclass(slots=True)
@@ -53,7 +40,7 @@ class Tally:
             return
         for one in good:
             found = generation_sums(one, self.gamma)
-            own = np.array([found[name] or 0.0 for name in _SUMMED.values()])
+            own = np.array([found[name] or 0.0 for name in SUMS.values()])
             steps = np.zeros((2, self.gamma))
             for cycle in one.cycles:
                 steps[0, : cycle.num_tested] += 1
@@ -64,9 +51,9 @@ class Tally:
 
     def over(self, groups: Sequence[int]) -> CellSums:
         """The sums of some clusters, as estimators take them."""
-        table = np.array([self.sums[g] for g in groups]).reshape(len(groups), len(_SUMMED))
+        table = np.array([self.sums[g] for g in groups]).reshape(len(groups), len(SUMS))
         steps = np.array([self.tested[g] for g in groups]).reshape(len(groups), 2, self.gamma)
-        named = {name: table[:, place] for place, name in enumerate(_SUMMED)}
+        named = {name: table[:, place] for place, name in enumerate(SUMS)}
         return CellSums(self.gamma, tested=steps[:, 0], accepted=steps[:, 1], **named)
 
 

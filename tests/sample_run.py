@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,20 @@ def build(
     if stop_after is None and finish:
         writer.finish({"ended": "2026-11-30T09:17:16Z"})
     return folder
+
+
+def built_once(home: Path, draft: Draft) -> Callable[..., Path]:
+    """Folders below `home` by their parameters, each written once; `draft` where none is named."""
+    made: dict[str, Path] = {}
+
+    def one(chosen: Draft = draft, label: str = "a", **how: Any) -> Path:
+        key = repr((chosen, label, sorted(how.items())))
+        if key not in made:
+            how = {"gammas": [2, 4], "prompts": 16, "tokens": 48, **how}
+            made[key] = build(home / f"{len(made)}", {label: chosen}, **how)
+        return made[key]
+
+    return one
 
 
 def score(folder: Path) -> Path:

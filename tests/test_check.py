@@ -10,7 +10,7 @@ from typing import Any
 from xml.etree import ElementTree as Xml
 
 import pytest
-from sample_run import Draft, build
+from sample_run import Draft, built_once
 from typer.testing import CliRunner
 
 from specbench.baselines import stored_results
@@ -30,16 +30,7 @@ MACHINE = {"torch": "2.13.0", "cpu": "A", "cores": 2}
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Folders by their parameters, each written once."""
-    home, made = tmp_path_factory.mktemp("check"), dict[str, Path]()
-
-    def one(draft: Draft = GOOD, label: str = "a", **how: Any) -> Path:
-        key = repr((draft, label, sorted(how.items())))
-        if key not in made:
-            how = {"gammas": [2, 4], "prompts": 16, "tokens": 48, **how}
-            made[key] = build(home / f"{len(made)}", {label: draft}, **how)
-        return made[key]
-
-    return one
+    return built_once(tmp_path_factory.mktemp("check"), GOOD)
 
 
 def held(folder: Path, *baselines: Path, **how: Any) -> Checked:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sample_run import Draft, build
+from sample_run import Draft, built_once
 from typer.testing import CliRunner
 
 from specbench.cli import app
@@ -28,16 +28,7 @@ GOOD = Draft(jitter=0.02)
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Folders by their parameters, each written once."""
-    home, made = tmp_path_factory.mktemp("compare"), dict[str, Path]()
-
-    def one(draft: Draft = GOOD, label: str = "a", **how: Any) -> Path:
-        key = repr((draft, label, sorted(how.items())))
-        if key not in made:
-            how = {"gammas": [2, 4], "prompts": 16, "tokens": 48, **how}
-            made[key] = build(home / f"{len(made)}", {label: draft}, **how)
-        return made[key]
-
-    return one
+    return built_once(tmp_path_factory.mktemp("compare"), GOOD)
 
 
 def shown(found: Comparison, width: int = 80, **how: bool) -> str:

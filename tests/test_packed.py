@@ -141,6 +141,11 @@ def test_speculative_text_of_a_packed_pair_is_the_plain_text_of_the_pair_as_load
     assert [counts(one) for one in got] == [counts(one) for one in eager]
 
 
+def test_a_context_shorter_than_a_verify_pass_is_no_fault() -> None:
+    lm = loaded(build("llama", max_position_embeddings=6))
+    assert apply_mode(lm, "packed").variation <= 1e-3
+
+
 def test_a_mode_that_changes_the_law_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A weight that is off by a fifth is seen in the model's own logits."""
     spoilt = products._transposed

@@ -29,14 +29,14 @@ import transformers
 
 from benchmarks.loop_overhead import read_prompts
 from benchmarks.smollm2 import without_layers
-from specbench import attention, loading
 from specbench.drafts.hf import HfDraft
 from specbench.engines.loop import Job, decode
 from specbench.engines.rows import Limits
-from specbench.forwards import apply_mode
-from specbench.lm import CausalLM
+from specbench.models import attention, loading
+from specbench.models.forwards import apply_mode
+from specbench.models.lm import CausalLM
+from specbench.models.sampling import uniforms
 from specbench.records import Sampling
-from specbench.sampling import uniforms
 
 SIX = (0, 1, 2, 27, 28, 29)
 """Layers that the small draft keeps of a target of thirty."""

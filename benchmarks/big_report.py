@@ -22,10 +22,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from specbench import files, schema
-from specbench.journal import RunWriter
 from specbench.records import Cell, Prompt, Sampling
-from specbench.score_files import COLUMNS, score_path
+from specbench.result_files import files, schema
+from specbench.result_files.journal import RunWriter
+from specbench.result_files.score_files import COLUMNS, score_path
 
 TOKENS, STEP, C = 128, 0.009, 0.07
 
@@ -61,7 +61,8 @@ def _size(folder: Path) -> int:
 
 def _report(folder: Path) -> None:
     code = (
-        f"from specbench.report import report; report(__import__('pathlib').Path({str(folder)!r}))"
+        "from pathlib import Path; from specbench.reports.report import report; "
+        f"report(Path({str(folder)!r}))"
     )
     began = time.monotonic()
     subprocess.run([sys.executable, "-c", code], check=True)

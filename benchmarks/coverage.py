@@ -16,8 +16,8 @@ import math
 import numpy as np
 
 from benchmarks.simulated import Cycles, Law, simulate
-from specbench import stats
-from specbench.intervals import jackknife, t_quantile
+from specbench.estimators import stats
+from specbench.estimators.intervals import jackknife, t_quantile
 
 LAW = Law(prompt_sd=0.6, context_sd=0.7, serial=0.7)
 GAMMA = 5

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from specbench.changes import Runs
-from specbench.results import load_run, read_cycles
-from specbench.sums import CellSums, Paired
+from specbench.estimators.changes import Runs
+from specbench.estimators.sums import CellSums, Paired
+from specbench.result_files.results import load_run, read_cycles
 
 Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]

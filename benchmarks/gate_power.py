@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.gate_noise import Pair, Trace, draw_texts, read_trace, two_runs
-from specbench.changes import LATENCY, Runs, change
-from specbench.check_limits import RELATIVE
-from specbench.gates import PASS, REGRESSION, confidence_for, loss
+from specbench.comparison.check_limits import RELATIVE
+from specbench.estimators.changes import LATENCY, Runs, change
+from specbench.estimators.gates import PASS, REGRESSION, confidence_for, loss
 
 GAMMA, PROMPTS, LOSS = 4, 40, 0.05
 OWN = 2

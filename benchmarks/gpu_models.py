@@ -17,14 +17,14 @@ import transformers
 from torch import Tensor
 
 import specbench
-from specbench import attention, loading
 from specbench.drafts.hf import HfDraft
 from specbench.engines.loop import Job, RowResult, decode
 from specbench.engines.rows import Limits
-from specbench.lm import CausalLM
+from specbench.models import attention, loading
+from specbench.models.lm import CausalLM
+from specbench.models.sampling import uniforms
+from specbench.models.static import CudaGraphs, Eager, Pool, Runner
 from specbench.records import Cycle, Sampling
-from specbench.sampling import uniforms
-from specbench.static import CudaGraphs, Eager, Pool, Runner
 
 PASSAGES = Path(specbench.__file__).parent / "data" / "passages.jsonl"
 COMMON: dict[str, Any] = {

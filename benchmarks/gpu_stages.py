@@ -17,11 +17,11 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks import assisted as arms
-from specbench import attention
 from specbench.engines.selftest import self_test
-from specbench.environment import environment
-from specbench.lm import CausalLM
-from specbench.timing import make_clock
+from specbench.models import attention
+from specbench.models.environment import environment
+from specbench.models.lm import CausalLM
+from specbench.models.timing import make_clock
 
 Result = dict[str, Any]
 CLOCKS = "clocks.sm,clocks.mem,temperature.gpu,power.draw,clocks_event_reasons.active,pstate"

@@ -15,7 +15,7 @@ import argparse
 import numpy as np
 
 from benchmarks.simulated import Cycles, Law, simulate
-from specbench.iid import IidReport, iid_tests
+from specbench.estimators.iid import IidReport, iid_tests
 
 SCENARIOS = {
     "i.i.d.": Law(),

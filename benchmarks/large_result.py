@@ -19,10 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from specbench import files, schema
-from specbench.recipe import canonical, merge_flags
-from specbench.recipe_load import recipe_by_name
 from specbench.records import Cell, Sampling
+from specbench.result_files import files, schema
+from specbench.settings.recipe import canonical, merge_flags
+from specbench.settings.recipe_load import recipe_by_name
 
 GAMMAS = range(9)
 TOKENS, STEP_S, ALPHA, COST = 96, 0.01, 0.8, 0.07

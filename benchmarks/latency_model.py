@@ -23,10 +23,10 @@ import numpy as np
 
 from specbench.cli.run_flow import opened, recipe_of
 from specbench.engines.probe import time_cycles
-from specbench.latency_model import Floats, LatencyModel, fit_cycles
-from specbench.long_prompts import prepare_lengths
-from specbench.preflight import draft_ref
-from specbench.recipe import laws
+from specbench.latency.latency_model import Floats, LatencyModel, fit_cycles
+from specbench.measure.preflight import draft_ref
+from specbench.prompt_sets.long_prompts import prepare_lengths
+from specbench.settings.recipe import laws
 
 FIT = {"batch": (1, 4, 8, 16), "context": (64, 256, 640), "gamma": (1, 2, 4, 8)}
 HELD_OUT = {"batch": (2, 12), "context": (128, 448), "gamma": (3, 6)}

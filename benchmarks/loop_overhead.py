@@ -33,13 +33,14 @@ import torch
 import transformers
 
 import specbench
-from specbench import attention, loading
 from specbench.drafts.hf import HfDraft
 from specbench.engines.loop import Job, decode
 from specbench.engines.rows import Limits
-from specbench.lm import CausalLM
+from specbench.models import attention, loading
+from specbench.models.lm import CausalLM
+from specbench.models.sampling import uniforms
 from specbench.records import Sampling
-from specbench.sampling import uniforms
+from specbench.settings.places import EMBEDDED_FOLDER
 
 PROMPTS = Path(specbench.__file__).parent / "data" / "general.jsonl"
 TINY = transformers.LlamaConfig(
@@ -188,7 +189,7 @@ def pairs(options: argparse.Namespace) -> dict[str, tuple[Any, Any]]:
     if options.target:
         model = _load(options.target)
         found["given"] = (model, _load(options.draft) if options.draft else model)
-    if (loading.EMBEDDED / "target" / "config.json").is_file():
+    if (EMBEDDED_FOLDER / "target" / "config.json").is_file():
         found["embedded"] = (_load("embedded/target"), _load("embedded/draft"))
     torch.manual_seed(0)
     tiny = transformers.AutoModelForCausalLM.from_config(TINY).eval()

@@ -17,7 +17,7 @@ import psutil
 
 from specbench.engines.base import DraftRef, Settings
 from specbench.engines.torch_engine import TorchEngine
-from specbench.prompts import load_prompts
+from specbench.prompt_sets.prompts import load_prompts
 from specbench.records import Cell, Prompt, Sampling
 
 CELLS = [Cell("draft", gamma, Sampling(t)) for gamma in (4, 0) for t in (1.0, 0.0)]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from specbench.scored_text import Texts
-from specbench.sums import CellSums, Floats
+from specbench.estimators.scored_text import Texts
+from specbench.estimators.sums import CellSums, Floats
 
 Ints = npt.NDArray[np.int64]
 

@@ -25,12 +25,12 @@ import pytest
 
 from specbench.cli.run_flow import recipe_of
 from specbench.cli.verify_flow import _with_defaults
-from specbench.law_tests import LawTest, Measured, judged
-from specbench.preflight import get_ready
+from specbench.laws.law_tests import LawTest, Measured, judged
+from specbench.measure.preflight import get_ready
 from specbench.records import Sampling
-from specbench.verify import _Work, _Writing
-from specbench.verify_exact import exact_tests
-from specbench.verify_sequence import LAWS, Pair, sequence_test
+from specbench.verification.verify import _Work, _Writing
+from specbench.verification.verify_exact import exact_tests
+from specbench.verification.verify_sequence import LAWS, Pair, sequence_test
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from broken import BROKEN

@@ -9,7 +9,7 @@ import sys
 from io import StringIO
 from pathlib import Path
 
-from specbench.report import report
+from specbench.reports.report import report
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 
 from specbench.errors import clean
-from specbench.intervals import Interval
+from specbench.estimators.intervals import Interval
 
 NO_INTERVAL = "[–]"
 

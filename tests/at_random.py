@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from specbench.drafts.hf import HfDraft
 from specbench.drafts.synthetic import SyntheticDraft
 from specbench.engines.loop import RowResult
-from specbench.lm import CausalLM
+from specbench.models.lm import CausalLM
 from specbench.records import Generation, Sampling
 
 REPEATABLE = settings(

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from specbench import sampling
 from specbench.drafts import hf
 from specbench.drafts.hf import HfDraft
 from specbench.engines import loop
+from specbench.models import sampling
 from specbench.records import Sampling
 
 Break = Callable[[pytest.MonkeyPatch], None]

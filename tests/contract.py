@@ -15,9 +15,9 @@ from torch import Tensor
 from specbench.drafts import Context, open_draft
 from specbench.drafts.base import Draft, Proposal, needs_kv
 from specbench.engines.loop import RowResult
-from specbench.lm import CausalLM
+from specbench.models.lm import CausalLM
+from specbench.models.state import TextState
 from specbench.records import Cycle, Generation, Sampling
-from specbench.state import TextState
 
 WARM = Sampling(2.0)
 """Spreads the mass of random models over their 32 tokens."""

@@ -22,13 +22,13 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from torch import Tensor
 
-from specbench import attention
 from specbench.drafts.hf import HfDraft
 from specbench.engines.loop import Job, RowResult, decode
 from specbench.engines.rows import Limits
-from specbench.lm import CausalLM
+from specbench.models import attention
+from specbench.models.lm import CausalLM
+from specbench.models.sampling import uniforms
 from specbench.records import Sampling
-from specbench.sampling import uniforms
 
 torch.set_num_threads(1)
 

@@ -3,8 +3,8 @@
 from torch import Tensor
 
 from specbench.drafts.hf import HfDraft
+from specbench.models.sampling import first_max, one_hot
 from specbench.records import Sampling
-from specbench.sampling import first_max, one_hot
 
 
 class Greedy(HfDraft):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specbench.errors import UsageError
-from specbench.prompts import load_prompts
+from specbench.prompt_sets.prompts import load_prompts
 
 
 def written(folder: Path, name: str, text: str | bytes) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from specbench.journal import RunWriter
 from specbench.records import Cell, Cycle, Generation, Prompt, Sampling
+from specbench.result_files.journal import RunWriter
 
 MANIFEST: dict[str, object] = {
     "run_id": "test-run",

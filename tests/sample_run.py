@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from specbench import files
-from specbench import rows as row_of
-from specbench.journal import RunWriter
 from specbench.records import Cell, Cycle, Generation, Prompt, Sampling
-from specbench.score_files import NUMBERS, ScoredGeneration, write_scores
+from specbench.result_files import files
+from specbench.result_files import rows as row_of
+from specbench.result_files.journal import RunWriter
+from specbench.result_files.score_files import NUMBERS, ScoredGeneration, write_scores
 
 STEP_S = 0.009
 """One step of the target alone."""

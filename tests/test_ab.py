@@ -13,14 +13,14 @@ import models
 import pytest
 from typer.testing import CliRunner
 
-from specbench.ab import manifests, run_ab
 from specbench.cli import app
 from specbench.errors import UsageError
-from specbench.files import json_lines
-from specbench.preflight import get_ready
-from specbench.recipe import Block
-from specbench.recipe_load import load_recipe
+from specbench.measure.ab import manifests, run_ab
+from specbench.measure.preflight import get_ready
 from specbench.records import Cell, Generation
+from specbench.result_files.files import json_lines
+from specbench.settings.recipe import Block
+from specbench.settings.recipe_load import load_recipe
 
 RECIPE = """
 version: 1

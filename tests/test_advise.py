@@ -11,16 +11,16 @@ import pytest
 from sample_run import Draft, build
 from scipy import stats as scipy_stats
 
-from specbench.advise import Advice, advise
-from specbench.cells import Part
-from specbench.costs import costs_of, halvings, shortfall
-from specbench.gap_cause import NOT_FOUND, gap_cause
-from specbench.intervals import Interval
-from specbench.noise import baseline_drift, loops, stolen_time
-from specbench.results import load_run
-from specbench.stats import CellSums
-from specbench.verdicts import WORDS, prompts_to_decide, verdict
-from specbench.view import Row
+from specbench.estimators.intervals import Interval
+from specbench.estimators.stats import CellSums
+from specbench.judgement.advise import Advice, advise
+from specbench.judgement.costs import costs_of, halvings, shortfall
+from specbench.judgement.gap_cause import NOT_FOUND, gap_cause
+from specbench.judgement.noise import baseline_drift, loops, stolen_time
+from specbench.judgement.verdicts import WORDS, prompts_to_decide, verdict
+from specbench.judgement.view import Row
+from specbench.result_files.cells import Part
+from specbench.result_files.results import load_run
 
 
 def paced(speedup: float, swing: float) -> Draft:

@@ -30,9 +30,9 @@ from huggingface_hub import constants
 
 from specbench import cli
 from specbench.cli.run_flow import recipe_of
-from specbench.preflight import get_ready
-from specbench.progress import Progress
-from specbench.sweep import Destination, run_sweep
+from specbench.measure.preflight import get_ready
+from specbench.measure.progress import Progress
+from specbench.measure.sweep import Destination, run_sweep
 
 Row = dict[str, str]
 TIMES = ("_s", "_ms", "_simulated", "_per_second", "_mb", "_ratio", "speedup", "_e2e")
@@ -506,7 +506,7 @@ def test_na_and_none_stay_text(at: Path, tmp_path: Path, monkeypatch: pytest.Mon
     measure(Path("null"), at / "t", ["None"], Path("NA"))
     row = cell(Path("null"), 2)
     assert (row["draft"], row["dataset"], row["run_id"]) == ("None", "NA", "null")
-    from specbench.results import load_run
+    from specbench.result_files.results import load_run
 
     assert set(load_run(Path("null")).generations["draft"]) == {"None"}
 
@@ -529,7 +529,7 @@ def test_a_label_of_any_kind_is_kept(at: Path, tmp_path: Path) -> None:
     """D36: `org/name` and `=1+1` as labels come back as given, in names of files as neither."""
     drafts = [f"org/name={at / 'd'}", f"@x={at / 'd'}", "../up=self"]
     measure(tmp_path / "o", at / "t", drafts[:2], at / "p.txt", "-n", "1")
-    from specbench.results import load_run
+    from specbench.result_files.results import load_run
 
     assert set(load_run(tmp_path / "o").generations["draft"]) == {"org/name", "@x"}
     assert sorted(p.name for p in tmp_path.iterdir()) == ["o"]

@@ -29,8 +29,8 @@ from test_cases_pairs import SPREAD, law_of, near
 from transformers import GPT2LMHeadModel, LlamaForCausalLM
 
 from specbench.errors import UsageError
-from specbench.preflight import _check_batches
-from specbench.recipe import default_recipe, merge_flags
+from specbench.measure.preflight import _check_batches
+from specbench.settings.recipe import default_recipe, merge_flags
 
 GREEDY = [19, 7, 15, 22, 28, 13, 20, 10, 28, 10, 28, 13]
 """RND(0) after 1 5 9, of RND(0)."""

@@ -27,8 +27,8 @@ from test_cases_cli import (
 )
 from tokenizers.processors import TemplateProcessing
 
-from specbench import loading
 from specbench.errors import UsageError
+from specbench.models import loading
 
 SPREAD = 4.5
 """Standard errors inside which a statistical check passes."""

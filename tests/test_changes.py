@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats as law
 
-from specbench.changes import (
+from specbench.estimators.changes import (
     ALPHA,
     COST,
     LATENCY,
@@ -25,8 +25,8 @@ from specbench.changes import (
     change_unpaired,
     p_of,
 )
-from specbench.intervals import Interval
-from specbench.sums import CellSums, Paired, from_accepted
+from specbench.estimators.intervals import Interval
+from specbench.estimators.sums import CellSums, Paired, from_accepted
 
 
 def timed(tokens: list[float], seconds: list[float], gamma: int = 0) -> CellSums:

@@ -13,14 +13,14 @@ import pytest
 from sample_run import Draft, built_once
 from typer.testing import CliRunner
 
-from specbench.baselines import stored_results
-from specbench.check import Checked, check
-from specbench.check_plan import Wanted
-from specbench.check_words import sentences
 from specbench.cli import app
+from specbench.comparison.baselines import stored_results
+from specbench.comparison.check import Checked, check
+from specbench.comparison.check_plan import Wanted
+from specbench.comparison.check_words import sentences
+from specbench.comparison.junit import junit
 from specbench.errors import UsageError
-from specbench.junit import junit
-from specbench.recipe_check import CheckConfig, limits_of
+from specbench.settings.recipe_check import CheckConfig, limits_of
 
 GOOD = Draft(jitter=0.02)
 SLOW = Draft(jitter=0.02, v=1.5)

@@ -15,12 +15,12 @@ from sample_run import Draft, built_once
 from typer.testing import CliRunner
 
 from specbench.cli import app
-from specbench.compare import Comparison, chosen, compare
-from specbench.compare_report import COLUMNS, comparison_lines, markdown
-from specbench.compare_words import p_text
+from specbench.comparison.compare import Comparison, chosen, compare
+from specbench.comparison.compare_report import COLUMNS, comparison_lines, markdown
+from specbench.comparison.compare_words import p_text
 from specbench.errors import UsageError
+from specbench.reports.tables import plain
 from specbench.signs import Signs
-from specbench.tables import plain
 
 GOOD = Draft(jitter=0.02)
 

@@ -12,8 +12,8 @@ import pytest
 import sample_run
 
 from specbench.errors import UsageError
-from specbench.results import load_run
-from specbench.summary import summary_of
+from specbench.result_files.results import load_run
+from specbench.result_files.summary import summary_of
 
 Rows = list[dict[str, str]]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.coverage import ENDS, coverage, sample, truth
-from specbench import stats
+from specbench.estimators import stats
 
 REPETITIONS = 300
 

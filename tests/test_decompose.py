@@ -12,12 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.simulated import Law, overlaps
-from specbench import decompose, latency_parts, stats, theory
-from specbench.decompose import PARTS, gap_parts, identity_gap, shuffled_cycles
-from specbench.latency_parts import CycleCosts, levers, speedup_parts
-from specbench.replay import cycles_by_text, tau_replay
-from specbench.scored_text import Texts, pack
-from specbench.stats import from_accepted
+from specbench.closed_form import theory
+from specbench.estimators import decompose, stats
+from specbench.estimators.decompose import PARTS, gap_parts, identity_gap, shuffled_cycles
+from specbench.estimators.replay import cycles_by_text, tau_replay
+from specbench.estimators.scored_text import Texts, pack
+from specbench.estimators.stats import from_accepted
+from specbench.latency import latency_parts
+from specbench.latency.latency_parts import CycleCosts, levers, speedup_parts
 
 probability = st.sampled_from([0.0, 0.25, 0.5, 0.9, 1.0])
 text_sets = st.lists(st.lists(probability, max_size=12), min_size=1, max_size=5)

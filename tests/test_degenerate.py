@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from specbench.advise import Advice
+from specbench.judgement.advise import Advice
 from specbench.records import Cycle
-from specbench.report import report
-from specbench.results import load_run
-from specbench.summary import write_summary
+from specbench.reports.report import report
+from specbench.result_files.results import load_run
+from specbench.result_files.summary import write_summary
 from tests.runs import cell, cycle, generation, start
 from tests.sample_run import score
 

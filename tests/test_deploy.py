@@ -15,9 +15,9 @@ from sample_run import build
 from test_advise import KEYS
 from test_import import PLAIN, SERVED, TWO, lines, sglang, specbench
 
-from specbench.deploy import DEFAULTS, Deployment, answers, cautions_of
-from specbench.deploy_engines import plan
-from specbench.deploy_plan import NAMES
+from specbench.deployment.deploy import DEFAULTS, Deployment, answers, cautions_of
+from specbench.deployment.deploy_engines import plan
+from specbench.deployment.deploy_plan import NAMES
 
 __all__ = ["specbench"]
 ROOT = Path(__file__).parents[1]

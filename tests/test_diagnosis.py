@@ -13,22 +13,23 @@ import numpy as np
 import pytest
 from sample_run import Draft, build, score
 
-from specbench import stats, theory
-from specbench.advise import Advice, advise
-from specbench.cells import Part
-from specbench.diagnosis import BY_START, UNSCORED, Diagnosis
-from specbench.effects import between_sd, lag_correlation, slope
-from specbench.gap_cause import NOT_FOUND, text_cause
-from specbench.intervals import Interval, holm
-from specbench.markdown import why_markdown
-from specbench.plots import draw_pictures
-from specbench.precision import per_cycle
-from specbench.report import report
-from specbench.results import load_run, read_cycles
-from specbench.score_files import read_scores, score_path
-from specbench.scored_cells import cell_cycles, delivered_texts
-from specbench.summary import summarize
-from specbench.sums import CellSums
+from specbench.charts.plots import draw_pictures
+from specbench.closed_form import theory
+from specbench.estimators import stats
+from specbench.estimators.intervals import Interval, holm
+from specbench.estimators.sums import CellSums
+from specbench.judgement.advise import Advice, advise
+from specbench.judgement.diagnosis import BY_START, UNSCORED, Diagnosis
+from specbench.judgement.effects import between_sd, lag_correlation, slope
+from specbench.judgement.gap_cause import NOT_FOUND, text_cause
+from specbench.judgement.precision import per_cycle
+from specbench.reports.markdown import why_markdown
+from specbench.reports.report import report
+from specbench.result_files.cells import Part
+from specbench.result_files.results import load_run, read_cycles
+from specbench.result_files.score_files import read_scores, score_path
+from specbench.result_files.scored_cells import cell_cycles, delivered_texts
+from specbench.result_files.summary import summarize
 from specbench.wording import p_value
 
 

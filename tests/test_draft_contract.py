@@ -12,14 +12,14 @@ import pytest
 import torch
 from contract import GAMMA, PROMPTS, SPECS, WARM, Bench, Watched, of_row, proposed, run
 
-from specbench import timing
 from specbench.drafts.base import needs_kv
 from specbench.kinds import KINDS
-from specbench.law_tests import FAMILY
-from specbench.lm import CausalLM
+from specbench.laws.law_tests import FAMILY
+from specbench.measure.score_starts import scorer_of
+from specbench.models import timing
+from specbench.models.lm import CausalLM
 from specbench.records import Sampling
-from specbench.score_starts import scorer_of
-from specbench.verify_text import TextCheck
+from specbench.verification.verify_text import TextCheck
 
 LENGTH = 24
 GREEDY = Sampling(0.0)

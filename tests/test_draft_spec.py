@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from specbench.recipe_specs import DraftSpec, TargetSpec, distinct, portable
+from specbench.settings.places import portable
+from specbench.settings.recipe_specs import DraftSpec, TargetSpec, distinct
 
 
 def draft(value: object) -> DraftSpec:

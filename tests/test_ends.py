@@ -26,11 +26,11 @@ from models import (
     tau,
 )
 
-from specbench import loading
 from specbench.engines.loop import RowResult
 from specbench.engines.rows import Limits, Row
-from specbench.lm import CausalLM
-from specbench.loading import eos_ids
+from specbench.models import loading
+from specbench.models.lm import CausalLM
+from specbench.models.loading import eos_ids
 from specbench.records import Sampling
 
 PROMPT = [1, 5, 9]

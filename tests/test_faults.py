@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specbench import law_distance, law_stats
-from specbench.faults import FAULTS, Laws
-from specbench.law_distance import moved
-from specbench.law_stats import Sums, pearson, uniform_test, z_test
-from specbench.law_tests import (
+from specbench.laws import law_distance, law_stats
+from specbench.laws.faults import FAULTS, Laws
+from specbench.laws.law_distance import moved
+from specbench.laws.law_stats import Sums, pearson, uniform_test, z_test
+from specbench.laws.law_tests import (
     FAMILY,
     POWER,
     Measured,
     confirmed,
     judged,
 )
-from specbench.text_tests import Positions, TextSums
+from specbench.laws.text_tests import Positions, TextSums
 
 VECTORS = json.loads((Path(__file__).parent / "data" / "vectors.json").read_text())
 EXAMPLES = [pytest.param(case, id=case["name"]) for case in VECTORS["pq_examples"]]

@@ -16,8 +16,8 @@ import pytest
 import yaml
 from fuzz import ODD_FIELDS, ODD_VALUES, bytes_of, document_of, run, table_of
 
-from specbench.recipe import canonical, recipe_from
-from specbench.recipe_load import get_recipe, shipped_recipes
+from specbench.settings.recipe import canonical, recipe_from
+from specbench.settings.recipe_load import get_recipe, shipped_recipes
 
 PROMPTS: list[dict[str, Any]] = [
     {"question_id": 81, "category": "writing", "turns": ["Under the pale moon", "Go on."]},

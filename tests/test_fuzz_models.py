@@ -16,10 +16,10 @@ from fuzz import bytes_of, document_of, run
 from safetensors.torch import load_file, save_file
 
 from specbench.errors import UsageError
-from specbench.loading import load_model, resolve
-from specbench.preflight import get_ready
-from specbench.recipe import default_recipe, merge_flags
-from specbench.sampling import first_max
+from specbench.measure.preflight import get_ready
+from specbench.models.loading import load_model, resolve
+from specbench.models.sampling import first_max
+from specbench.settings.recipe import default_recipe, merge_flags
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 import sample_run
 from fuzz import damage, run
 
-from specbench import files
+from specbench.result_files import files
 
 KEYS = ("cell", "prompt_id", "repeat")
 

@@ -14,10 +14,10 @@ from fuzz import damage
 from test_cases_cli import generations, lines, measure
 
 from specbench.errors import SpecbenchError
-from specbench.preflight import get_ready
-from specbench.rank_texts import read_texts
-from specbench.recipe import default_recipe, merge_flags
+from specbench.measure.preflight import get_ready
+from specbench.measure.rank_texts import read_texts
 from specbench.records import Sampling
+from specbench.settings.recipe import default_recipe, merge_flags
 
 FLAGS = ["-g", "2", "--temperature", "0", "--max-new-tokens", "6"]
 COUNTS = ("num_output_tokens", "num_cycles", "num_drafted", "num_tested", "num_accepted")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench.errors import UsageError
-from specbench.gamma import EXAMPLES, LARGEST, parse_gamma
+from specbench.settings.gamma import EXAMPLES, LARGEST, parse_gamma
 
 
 @pytest.mark.parametrize(

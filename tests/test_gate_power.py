@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks.gate_noise import Pair, Trace, draw_texts, measure, read_trace, two_runs
 from benchmarks.gate_power import LOSS, Setting, shares
-from specbench import stats
-from specbench.changes import SPEEDUP, TAU, change
+from specbench.estimators import stats
+from specbench.estimators.changes import SPEEDUP, TAU, change
 
 EMBEDDED = Path(__file__).parent.parent / "results" / "embedded"
 

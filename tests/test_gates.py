@@ -9,10 +9,18 @@ import numpy as np
 import pytest
 from scipy import stats as law
 
-from specbench import changes, gates
-from specbench.changes import ALPHA, LATENCY, SPEEDUP, VERIFY, Change
-from specbench.gates import ALARM, Allowed, Gate, between_runs, confidence_for, decide, loss
-from specbench.intervals import Interval, prompts_to_clear
+from specbench.estimators import changes, gates
+from specbench.estimators.changes import ALPHA, LATENCY, SPEEDUP, VERIFY, Change
+from specbench.estimators.gates import (
+    ALARM,
+    Allowed,
+    Gate,
+    between_runs,
+    confidence_for,
+    decide,
+    loss,
+)
+from specbench.estimators.intervals import Interval, prompts_to_clear
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import re
 
-from specbench.prompts import DATASETS, categories_of, load_prompts
+from specbench.prompt_sets.prompts import DATASETS, categories_of, load_prompts
 
 CATEGORIES = ("chat", "code", "maths", "translation", "extraction", "story")
 

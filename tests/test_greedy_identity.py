@@ -26,10 +26,10 @@ from models import (
     tau,
 )
 
-from specbench import loading
 from specbench.drafts.hf import HfDraft
 from specbench.errors import UsageError
-from specbench.lm import PREFILL_CHUNK, CausalLM
+from specbench.models import loading
+from specbench.models.lm import PREFILL_CHUNK, CausalLM
 
 FAMILIES = ("llama", "gpt2", "mistral", "qwen2", "qwen3", "gemma2", "gemma3")
 SHORT, MIDDLE, ONE = (1, 5, 9), (2, 17, 30, 4, 4, 8), (4,)

@@ -23,9 +23,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from specbench.drafts.hf import HfDraft
 from specbench.engines.loop import Job, _Batch, decode
 from specbench.engines.rows import Limits
-from specbench.lm import CausalLM
+from specbench.models.lm import CausalLM
+from specbench.models.state import TextState
 from specbench.records import Sampling
-from specbench.state import TextState
 
 READS = {
     *("tolist", "cpu", "numpy", "item", "__array__", "__bool__", "__int__", "__float__"),

@@ -10,18 +10,18 @@ import pytest
 from scipy import stats as reference
 
 from benchmarks.simulated import Law, simulate
-from specbench import iid, iid_counts, stats
-from specbench.iid import IidReport, adjust, iid_tests, lag_test, permutation_test
-from specbench.iid_counts import (
+from specbench.estimators import iid, iid_counts, stats
+from specbench.estimators.iid import IidReport, adjust, iid_tests, lag_test, permutation_test
+from specbench.estimators.iid_counts import (
     IidTest,
     between_test,
     full_accept_test,
     position_test,
     trend_test,
 )
-from specbench.scored_text import Texts, pack
-from specbench.stats import from_accepted
-from specbench.sums import CellSums
+from specbench.estimators.scored_text import Texts, pack
+from specbench.estimators.stats import from_accepted
+from specbench.estimators.sums import CellSums
 
 PROMPTS = 20
 

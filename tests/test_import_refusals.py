@@ -162,7 +162,7 @@ def test_foreign_text_is_neutralised_wherever_it_is_shown(imported, specbench):
 
 def test_commands_that_need_cycles_of_our_own_say_so(imported, specbench):
     from specbench.errors import UsageError
-    from specbench.results import load_measured, load_run
+    from specbench.result_files.results import load_measured, load_run
 
     *_, folder = imported(TWO, "--gamma", "2", name="pld.jsonl")
     with pytest.raises(UsageError, match="another tool's numbers"):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from specbench import theory
-from specbench.latency_model import DRAFT, VERIFY, LatencyModel, Steps, fit, fit_cycles
-from specbench.speed_map import Taus, constant, crossing, inflection_context, surface
+from specbench.closed_form import theory
+from specbench.latency.latency_model import DRAFT, VERIFY, LatencyModel, Steps, fit, fit_cycles
+from specbench.latency.speed_map import Taus, constant, crossing, inflection_context, surface
 
 BATCHES, CONTEXTS, GAMMAS = (1, 4, 16, 64), (128, 512, 2048, 8192), (0, 1, 3, 7)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from sample_run import Draft, build
 
-from specbench.latex import escaped
-from specbench.report import report
+from specbench.reports.latex import escaped
+from specbench.reports.report import report
 
 
 def test_foreign_text_has_no_meaning_in_latex() -> None:

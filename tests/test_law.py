@@ -35,7 +35,7 @@ from specbench.drafts.hf import HfDraft
 from specbench.drafts.synthetic import SyntheticDraft
 from specbench.engines.loop import RowResult
 from specbench.errors import CellFailed
-from specbench.lm import CausalLM
+from specbench.models.lm import CausalLM
 from specbench.records import Sampling
 
 P, Q = (0.1, 0.6, 0.3), (0.5, 0.3, 0.2)

@@ -15,71 +15,93 @@ PACKAGE = ROOT / "specbench"
 HEAVY = {"torch", "transformers", "datasets", "pandas", "matplotlib", "scipy", "pyarrow", "jinja2"}
 
 
-def words(text: str) -> list[str]:
-    return text.split()
+def placed(text: str) -> list[str]:
+    """Modules in order, from `package: module module …`; `specbench:` stands for no package."""
+    names, package = [], ""
+    for word in text.split():
+        if word.endswith(":"):
+            package = "" if word == "specbench:" else word.removesuffix(":") + "."
+        else:
+            names.append(package + word)
+    return names
 
 
 FLOORS: list[tuple[list[str], set[str]]] = [
-    (["version", "errors", "signs"], set()),
+    (["version", "errors", "signs", "package"], set()),
     (
-        words(
+        placed(
             """
-            records kinds cycle_law inverse_law run_law speed_law theory trace gamma intervals
-            wording sums stats scored_text replay iid_counts iid faults law_tests law_distance
-            law_stats
-            text_tests verified
-            decompose latency_parts policies predict draft_lengths ranking changes gates
-            forward_modes roofline latency_model speed_map
+            specbench: records kinds
+            closed_form: cycle_law inverse_law run_law speed_law theory trace
+            settings: gamma
+            estimators: intervals
+            specbench: wording
+            estimators: sums stats scored_text replay iid_counts iid
+            laws: faults law_tests law_distance law_stats text_tests verified
+            estimators: decompose
+            latency: latency_parts
+            estimators: policies
+            latency: predict
+            estimators: draft_lengths
+            latency: ranking
+            estimators: changes gates
+            settings: forward_modes
+            latency: roofline latency_model speed_map
             """
         ),
         {"numpy"},
     ),
     (
-        words(
+        placed(
             """
-            recipe_values recipe_faults recipe_check recipe_specs recipe recipe_load prompt_files
-            model_refs prompt_rows prompt_hub prompts long_prompts files lock schema checked
-            contradictions rows results cycle_sums cells matched score_files scored_cells recovery
-            summary journal rank_files rank_read map_files
+            settings: places recipe_values recipe_faults recipe_check recipe_specs recipe
+                recipe_load
+            prompt_sets: prompt_files
+            settings: model_refs
+            prompt_sets: prompt_rows prompt_hub prompts long_prompts
+            result_files: files lock schema checked contradictions rows results cycle_sums cells
+                matched score_files scored_cells recovery summary journal rank_files rank_read
+                map_files
             """
         ),
         {"numpy", "pydantic", "pydantic_core", "yaml"},
     ),
     (
-        words(
+        placed(
             """
-            timing sampling attention kvcache random_models loading lm products packed static
-            forwards state environment device_rates shapes
+            models: timing sampling attention kvcache random_models loading lm products packed
+                static forwards state environment device_rates shapes
             """
         ),
         {"numpy", "torch", "transformers", "psutil"},
     ),
     (
-        words(
+        placed(
             """
-            drafts.base drafts.options drafts.pairing drafts.hf drafts.self_draft drafts.synthetic
-            drafts.lookup drafts.ngram drafts.automaton drafts.suffix drafts.parts drafts.targets_kv
-            drafts.layerskip drafts.sparsekv drafts.quantized drafts.external drafts
-            """
-        ),
-        {"torch"},
-    ),
-    (
-        words(
-            """
-            engines.base engines.failures engines.rows engines.selftest engines.loop
-            engines.torch_engine engines.probe engines
+            drafts: base options pairing hf self_draft synthetic lookup ngram automaton suffix
+                parts targets_kv layerskip sparsekv quantized external
+            specbench: drafts
             """
         ),
         {"torch"},
     ),
     (
-        words(
+        placed(
             """
-            interrupt preflight manifest destination live progress score score_starts scoring sweep
-            ab rank_texts rank
-            verify_exact verify_sequence verify_text verify_passes verify_greedy verify
-            verify_record doctor pair_check time_map profiling
+            engines: base failures rows selftest loop torch_engine probe
+            specbench: engines
+            """
+        ),
+        {"torch"},
+    ),
+    (
+        placed(
+            """
+            measure: interrupt preflight manifest destination live progress score score_starts
+                scoring sweep ab rank_texts rank
+            verification: verify_exact verify_sequence verify_text verify_passes verify_greedy
+                verify verify_record
+            measure: doctor pair_check time_map profiling
             """
         ),
         {"numpy", "torch", "transformers", "psutil", "rich"},

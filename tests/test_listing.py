@@ -8,8 +8,8 @@ from specbench.cli.ls import ls
 from specbench.cli.validate import validate
 from specbench.errors import UsageError
 from specbench.kinds import KINDS
-from specbench.listing import TABLES, lines, listing, validated
-from specbench.recipe_load import load_recipe, shipped_recipes
+from specbench.reports.listing import TABLES, lines, listing, validated
+from specbench.settings.recipe_load import load_recipe, shipped_recipes
 
 
 def text(*what: str, width: int = 100) -> str:

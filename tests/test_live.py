@@ -9,14 +9,14 @@ import pytest
 from rich.console import Console
 from sample_run import Draft, _all, build
 
-from specbench import progress as progress_module
-from specbench.live import LEAST, Pace, Tally, best_of, clock, estimate
-from specbench.progress import Progress
-from specbench.recipe import Block
-from specbench.recipe_specs import DraftSpec
+from specbench.measure import progress as progress_module
+from specbench.measure.live import LEAST, Pace, Tally, best_of, clock, estimate
+from specbench.measure.progress import Progress
 from specbench.records import Cell, Generation, Prompt, Sampling
-from specbench.results import load_run
-from specbench.summary import summary_of
+from specbench.result_files.results import load_run
+from specbench.result_files.summary import summary_of
+from specbench.settings.recipe import Block
+from specbench.settings.recipe_specs import DraftSpec
 
 DRAFT = Draft(jitter=0.05)
 

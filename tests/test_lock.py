@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from specbench.errors import UsageError
-from specbench.lock import FolderLock
+from specbench.result_files.lock import FolderLock
 from tests.runs import cell, cycle, generation, start
 
 HOLD = """
 import sys
 from pathlib import Path
-from specbench.lock import FolderLock
+from specbench.result_files.lock import FolderLock
 lock = FolderLock(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()

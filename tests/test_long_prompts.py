@@ -11,17 +11,17 @@ import pytest
 from test_cases_cli import generations, lines, measure, specbench, summary
 from test_prompts import CHAT, tokenizer
 
-from specbench import files
-from specbench.advise import advise
-from specbench.context_table import CONTEXT_HEADS
 from specbench.errors import UsageError
-from specbench.long_prompts import LongPrompts, prepare_lengths
-from specbench.preflight import TESTED_TOKENS, short
-from specbench.prompts import load_prompts
-from specbench.recipe import PromptsConfig, Recipe, merge_flags
+from specbench.judgement.advise import advise
+from specbench.measure.preflight import TESTED_TOKENS, short
+from specbench.prompt_sets.long_prompts import LongPrompts, prepare_lengths
+from specbench.prompt_sets.prompts import load_prompts
 from specbench.records import Prompt
-from specbench.results import load_measured
-from specbench.roofline_view import Rooflines
+from specbench.reports.context_table import CONTEXT_HEADS
+from specbench.reports.roofline_view import Rooflines
+from specbench.result_files import files
+from specbench.result_files.results import load_measured
+from specbench.settings.recipe import PromptsConfig, Recipe, merge_flags
 from tests.prompt_data import rows, written
 
 IDS = {"one": 5, "two": 6, "three": 7, "four": 8}
@@ -74,7 +74,7 @@ def test_a_chat_template_stands_around_the_text(tmp_path: Path) -> None:
 
 
 def test_real_documents_are_joined_by_an_empty_line() -> None:
-    from specbench.loading import load_tokenizer, resolve
+    from specbench.models.loading import load_tokenizer, resolve
 
     words = load_tokenizer(resolve("embedded", "--target"))
     found = prepare_lengths(PromptsConfig(dataset="passages", num=3), words, [100, 700])

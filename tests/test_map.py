@@ -14,14 +14,16 @@ import pytest
 from runs import MANIFEST, cycle
 from test_cases_cli import lines, specbench, table
 
-from specbench import files, stats, theory
-from specbench.batch_map import build_map
-from specbench.map_files import KIND, TAU
-from specbench.plot_style import STYLES
-from specbench.rank_files import STEPS, Step
+from specbench.charts.plot_style import STYLES
+from specbench.charts.speedup_map_plot import draw
+from specbench.closed_form import theory
+from specbench.estimators import stats
+from specbench.measure.time_map import ladder, measured_gammas, taus_of
 from specbench.records import Sampling
-from specbench.speedup_map_plot import draw
-from specbench.time_map import ladder, measured_gammas, taus_of
+from specbench.reports.batch_map import build_map
+from specbench.result_files import files
+from specbench.result_files.map_files import KIND, TAU
+from specbench.result_files.rank_files import STEPS, Step
 
 BATCHES, CONTEXTS, GAMMAS = (1, 4, 16), (100, 400, 1600), (0, 1, 2, 4)
 TAUS = {1: 1.8, 2: 2.44, 4: 3.36}

@@ -14,13 +14,14 @@ import torch
 import transformers as hf
 from test_cases_cli import lines, refused, specbench, summary
 
-from specbench import drafts, recipe_specs
+from specbench import drafts
 from specbench.drafts import Context, open_draft
 from specbench.errors import UsageError
 from specbench.kinds import KINDS, Kind
-from specbench.recipe_specs import DraftSpec
+from specbench.measure.score_starts import scorer_of
 from specbench.records import Sampling
-from specbench.score_starts import scorer_of
+from specbench.settings import recipe_specs
+from specbench.settings.recipe_specs import DraftSpec
 
 ROOT = Path(__file__).parent.parent
 

@@ -18,12 +18,12 @@ from models import lm as loaded
 from torch import nn
 from typer.testing import CliRunner
 
-from specbench import products
 from specbench.cli import app
 from specbench.errors import PairRefused, UsageError
-from specbench.forwards import apply_mode
-from specbench.packed import Part, pack
-from specbench.products import LAYOUTS, ROWS, choose, make_product
+from specbench.models import products
+from specbench.models.forwards import apply_mode
+from specbench.models.packed import Part, pack
+from specbench.models.products import LAYOUTS, ROWS, choose, make_product
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

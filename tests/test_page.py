@@ -13,17 +13,18 @@ from pathlib import Path
 import pytest
 from sample_run import THREE, Draft, build, score
 
-from specbench import files, theory
-from specbench.advise import advise
-from specbench.markdown import LIMIT, report_markdown
-from specbench.page import MOST_SCENES, report_html
-from specbench.page_answers import cards, headline
-from specbench.page_samples import PIECES, read_pieces, sampled, write_pieces
-from specbench.page_svg import COLORS, page_svg
-from specbench.page_tables import prompt_sheet
-from specbench.plot_style import GROUND
-from specbench.report import report
-from specbench.results import load_run
+from specbench.charts.plot_style import GROUND
+from specbench.closed_form import theory
+from specbench.html_page.page import MOST_SCENES, report_html
+from specbench.html_page.page_answers import cards, headline
+from specbench.html_page.page_samples import PIECES, read_pieces, sampled, write_pieces
+from specbench.html_page.page_svg import COLORS, page_svg
+from specbench.html_page.page_tables import prompt_sheet
+from specbench.judgement.advise import advise
+from specbench.reports.markdown import LIMIT, report_markdown
+from specbench.reports.report import report
+from specbench.result_files import files
+from specbench.result_files.results import load_run
 
 EVIL = "<script>alert(1)</script><b onmouseover='x'>&amp;\"{{ 7*7 }}\u202e\x1b[31m"
 """Markup, script, an attribute, an entity, a template, a change of direction, a control code."""

@@ -12,11 +12,11 @@ from browser import ABSENT, CHROMIUM, Page, browser
 from sample_run import THREE, Draft, build, score
 from test_page import EVIL
 
-from specbench.advise import advise
-from specbench.page import report_html
-from specbench.page_samples import write_pieces
-from specbench.report import report
-from specbench.results import load_run
+from specbench.html_page.page import report_html
+from specbench.html_page.page_samples import write_pieces
+from specbench.judgement.advise import advise
+from specbench.reports.report import report
+from specbench.result_files.results import load_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CHROMIUM, reason=ABSENT)]
 

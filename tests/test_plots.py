@@ -16,11 +16,9 @@ from matplotlib.text import Text
 from numpy.typing import NDArray
 from sample_run import THREE, Draft, build, score
 
-from specbench import theory
-from specbench.advise import Advice, advise
-from specbench.map_plot import best_speedup, verify_ratios
-from specbench.plot_names import apart
-from specbench.plot_style import (
+from specbench.charts.map_plot import best_speedup, verify_ratios
+from specbench.charts.plot_names import apart
+from specbench.charts.plot_style import (
     GROUND,
     INK,
     MUTED,
@@ -31,8 +29,10 @@ from specbench.plot_style import (
     short,
     style_named,
 )
-from specbench.plots import CHARTS, draw_all, slug
-from specbench.results import load_run
+from specbench.charts.plots import CHARTS, draw_all, slug
+from specbench.closed_form import theory
+from specbench.judgement.advise import Advice, advise
+from specbench.result_files.results import load_run
 
 Floats = NDArray[np.float64]
 NAMES = (
@@ -71,7 +71,7 @@ def test_unchanged_data_gives_an_unchanged_file(advice: Advice, tmp_path: Path) 
 
 def test_no_window_system_is_needed(advice: Advice, tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from specbench.report import report;"
+        "import sys; from pathlib import Path; from specbench.reports.report import report;"
         f"report(Path({str(advice.view.run.folder)!r}), quiet=True);"
         "bad = {'matplotlib.pyplot', 'tkinter', 'torch', 'transformers'} & set(sys.modules);"
         "assert not bad, bad"

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench import policies
-from specbench.policies import (
+from specbench.estimators import policies
+from specbench.estimators.policies import (
     Outcome,
     all_policies,
     best_fixed,
@@ -22,9 +22,9 @@ from specbench.policies import (
     hindsight,
     schedule,
 )
-from specbench.replay import cycles_by_text, tau_replay
-from specbench.scored_text import Texts, pack
-from specbench.sums import Floats
+from specbench.estimators.replay import cycles_by_text, tau_replay
+from specbench.estimators.scored_text import Texts, pack
+from specbench.estimators.sums import Floats
 
 TIMES = 1.0 + 0.12 * np.arange(9)
 TEXT = [0.9, 0.8, 0.2, 1.0, 0.6, 0.95, 0.0, 0.7, 0.99, 0.5, 0.9, 0.9]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from specbench.predict import CycleTimes, Estimate, Forecast, compared, pick, trimmed
-from specbench.replay import replay
-from specbench.scored_text import pack
+from specbench.estimators.replay import replay
+from specbench.estimators.scored_text import pack
+from specbench.latency.predict import CycleTimes, Estimate, Forecast, compared, pick, trimmed
 
 RNG = np.random.default_rng(4)
 

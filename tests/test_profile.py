@@ -13,7 +13,7 @@ from test_cases_cli import generations, lines, specbench, table
 
 from specbench.engines.loop import Job, decode
 from specbench.engines.rows import Limits
-from specbench.profiling import COLUMNS, PhaseClock
+from specbench.measure.profiling import COLUMNS, PhaseClock
 
 
 @pytest.fixture(scope="module")

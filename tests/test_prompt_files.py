@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from specbench.prompts import RawPrompt, dataset_label, load_prompts, turn_messages
+from specbench.prompt_sets.prompts import RawPrompt, dataset_label, load_prompts, turn_messages
 from tests.prompt_data import refused, rows, written
 
 

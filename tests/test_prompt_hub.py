@@ -39,7 +39,7 @@ def hub() -> Iterator[str]:
 SCRIPT = """
 import sys, time
 from specbench.errors import UsageError
-from specbench.prompts import load_prompts
+from specbench.prompt_sets.prompts import load_prompts
 for dataset in sys.argv[1:]:
     try:
         print(load_prompts(dataset)[-1].turns)

@@ -12,7 +12,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from specbench.errors import UsageError
-from specbench.prompts import (
+from specbench.prompt_sets.prompts import (
     RawPrompt,
     encode,
     prepare,
@@ -20,7 +20,7 @@ from specbench.prompts import (
     set_hash,
     template_note,
 )
-from specbench.recipe import PromptsConfig
+from specbench.settings.recipe import PromptsConfig
 from tests.prompt_data import rows, written
 
 WORDS = ("<unk>", "<s>", "</s>", "user:", "assistant:", "one", "two", "three", "four")

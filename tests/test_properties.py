@@ -22,10 +22,10 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from models import plain
 
-from specbench import rows
 from specbench.engines.loop import RowResult
+from specbench.measure.score import TextScorer, TextScores
 from specbench.records import Cell, Generation, Sampling
-from specbench.score import TextScorer, TextScores
+from specbench.result_files import rows
 
 DUST = 1e-9
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench import counter_law, counter_names
+from specbench.calculator import counter_law, counter_names
 from specbench.cli import main
 
 ROOT = Path(__file__).parents[1]

@@ -11,13 +11,13 @@ import pytest
 import torch
 from test_cases_cli import Ran, cell, lines, specbench, summary
 
-from specbench import theory
-from specbench.lm import CausalLM
-from specbench.loading import load_tokenizer, resolve
-from specbench.random_models import is_random, random_model
-from specbench.recipe_specs import TargetSpec
-from specbench.results import read_manifest
-from specbench.shapes import shape_of
+from specbench.closed_form import theory
+from specbench.models.lm import CausalLM
+from specbench.models.loading import load_tokenizer, resolve
+from specbench.models.random_models import is_random, random_model
+from specbench.models.shapes import shape_of
+from specbench.result_files.results import read_manifest
+from specbench.settings.recipe_specs import TargetSpec
 
 CPU, FLOAT = torch.device("cpu"), torch.float32
 

@@ -14,21 +14,21 @@ import pandas as pd
 import pytest
 from test_cases_cli import lines, refused, specbench
 
-from specbench import theory
+from specbench.closed_form import theory
 from specbench.engines.probe import AFTER, BEFORE, PLAIN_STEPS, room_for, schedule_of, time_cycles
 from specbench.engines.torch_engine import TorchEngine
 from specbench.errors import UsageError
-from specbench.intervals import Interval
-from specbench.kvcache import SlabLayer
-from specbench.preflight import get_ready
-from specbench.rank import PLACES, places
-from specbench.rank_read import load_ranking, timed_cycles
-from specbench.rank_tables import Checked
-from specbench.recipe import default_recipe, merge_flags
+from specbench.estimators.intervals import Interval
+from specbench.measure.preflight import get_ready
+from specbench.measure.rank import PLACES, places
+from specbench.measure.score import KeptLogits
+from specbench.models.kvcache import SlabLayer
 from specbench.records import Generation, Sampling
-from specbench.results import load_run
-from specbench.score import KeptLogits
-from specbench.summary import summarize
+from specbench.reports.rank_tables import Checked
+from specbench.result_files.rank_read import load_ranking, timed_cycles
+from specbench.result_files.results import load_run
+from specbench.result_files.summary import summarize
+from specbench.settings.recipe import default_recipe, merge_flags
 
 P, Q = [0.1, 0.6, 0.3], [0.5, 0.3, 0.2]
 ALPHA = 0.6

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from specbench.errors import UsageError
-from specbench.recipe import (
+from specbench.settings.recipe import (
     Recipe,
     canonical,
     default_recipe,
@@ -14,8 +14,8 @@ from specbench.recipe import (
     merge_flags,
     recipe_from,
 )
-from specbench.recipe_faults import FLAGS, KEYS
-from specbench.recipe_load import RecipeFaults, get_recipe, load_recipe
+from specbench.settings.recipe_faults import FLAGS, KEYS
+from specbench.settings.recipe_load import RecipeFaults, get_recipe, load_recipe
 
 
 def merged(**flags: object) -> Recipe:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from specbench.cli import app
-from specbench.recipe import canonical, expand, recipe_from
-from specbench.recipe_load import load_recipe, shipped_recipes
+from specbench.settings.recipe import canonical, expand, recipe_from
+from specbench.settings.recipe_load import load_recipe, shipped_recipes
 
 NAMES = (
     "ci-gate",

@@ -16,10 +16,10 @@ from sample_run import Draft, build
 from typer.testing import CliRunner
 
 from specbench.cli import app
+from specbench.comparison.repeat import agreement, recipe_of_result, told
 from specbench.errors import UsageError
-from specbench.files import json_lines
-from specbench.recipe import canonical, recipe_from
-from specbench.repeat import agreement, recipe_of_result, told
+from specbench.result_files.files import json_lines
+from specbench.settings.recipe import canonical, recipe_from
 
 
 @pytest.fixture(scope="module")

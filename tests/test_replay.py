@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench import replay, scored_text
-from specbench.replay import (
+from specbench.closed_form.theory import tau, tau_clipped
+from specbench.estimators import replay, scored_text
+from specbench.estimators.replay import (
     cycles_by_text,
     expected_cycles,
     greedy_cycles,
@@ -22,9 +23,8 @@ from specbench.replay import (
     tau_replay,
     tau_stationary,
 )
-from specbench.scored_text import Texts, pack
-from specbench.sums import Floats
-from specbench.theory import tau, tau_clipped
+from specbench.estimators.scored_text import Texts, pack
+from specbench.estimators.sums import Floats
 
 VECTORS = json.loads((Path(__file__).parent / "data" / "vectors.json").read_text(encoding="utf-8"))
 MARKOV = VECTORS["markov_reference"]

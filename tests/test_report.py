@@ -16,16 +16,16 @@ import pytest
 from sample_run import Draft, build
 from typer.testing import CliRunner
 
-from specbench.advise import advise
 from specbench.cli import app
 from specbench.errors import UsageError
-from specbench.journal import RunWriter
-from specbench.markdown import LIMIT, escaped, report_markdown
+from specbench.judgement.advise import advise
+from specbench.judgement.unfinished import state_line
 from specbench.records import Cell, Sampling
-from specbench.report import report, report_all, summary_rows
-from specbench.results import load_run
-from specbench.schema import SUMMARY
-from specbench.unfinished import state_line
+from specbench.reports.markdown import LIMIT, escaped, report_markdown
+from specbench.reports.report import report, report_all, summary_rows
+from specbench.result_files.journal import RunWriter
+from specbench.result_files.results import load_run
+from specbench.result_files.schema import SUMMARY
 
 ROOT = Path(__file__).parent.parent
 

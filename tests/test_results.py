@@ -15,20 +15,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench import files, schema
-from specbench.cycle_sums import first_cycles
 from specbench.errors import UsageError
-from specbench.files import parsed
-from specbench.journal import RunWriter, block_name
 from specbench.records import Generation, Prompt
-from specbench.results import (
+from specbench.result_files import files, schema
+from specbench.result_files.cycle_sums import first_cycles
+from specbench.result_files.files import parsed
+from specbench.result_files.journal import RunWriter, block_name
+from specbench.result_files.results import (
     find_unfinished,
     load_run,
     object_key,
     read_cycles,
     read_tokens,
 )
-from specbench.score_files import read_scores, score_path
+from specbench.result_files.score_files import read_scores, score_path
 from tests.runs import MANIFEST, cell, cycle, failed, generation, prompts, start
 
 odd_text = st.text(st.characters(exclude_categories=()), max_size=12)

@@ -37,7 +37,7 @@ from test_cases_cli import (
 )
 from transformers import LlamaForCausalLM
 
-from specbench.results import load_run, read_cycles, read_manifest
+from specbench.result_files.results import load_run, read_cycles, read_manifest
 
 FLAGS = ["-g", "2", "--temperature", "0,1", "--batch-size", "1,2", "--max-new-tokens", "6"]
 

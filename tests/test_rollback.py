@@ -18,10 +18,10 @@ from torch import Tensor
 from specbench.drafts.hf import HfDraft
 from specbench.engines.loop import Job, _Batch, decode
 from specbench.engines.rows import Limits
-from specbench.kvcache import SlabCache
-from specbench.lm import CausalLM, Session
+from specbench.models.kvcache import SlabCache
+from specbench.models.lm import CausalLM, Session
+from specbench.models.state import TextState
 from specbench.records import Sampling
-from specbench.state import TextState
 
 PROMPTS = [[1, 5, 9], [(7 * i + 3) % 31 for i in range(12)], [4]]
 LENGTH, GAMMA = 20, 3
@@ -131,7 +131,7 @@ def test_crop_is_never_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     def crop(*_: Any) -> None:
         raise AssertionError("crop was called")
 
-    monkeypatch.setattr("specbench.kvcache.SlabLayer.crop", crop)
+    monkeypatch.setattr("specbench.models.kvcache.SlabLayer.crop", crop)
     monkeypatch.setattr(SlabCache, "crop", crop)
     assert outputs(run(target, itself(target), [[1, 5, 9]], 3, max_new=8)) == [
         plain(rnd(), [1, 5, 9], 8)

@@ -13,14 +13,8 @@ import torch
 from sample_run import build
 from test_cases_cli import specbench
 
-from specbench.advise import advise
-from specbench.device_rates import device_rates
-from specbench.journal import amend
-from specbench.lm import CausalLM
-from specbench.loading import load_model, resolve
-from specbench.markdown import why_markdown
-from specbench.results import load_measured
-from specbench.roofline import (
+from specbench.judgement.advise import advise
+from specbench.latency.roofline import (
     Rates,
     Shape,
     draft_floor,
@@ -30,8 +24,14 @@ from specbench.roofline import (
     shape_from,
     step_floor,
 )
-from specbench.roofline_view import Rooflines
-from specbench.shapes import shape_of
+from specbench.models.device_rates import device_rates
+from specbench.models.lm import CausalLM
+from specbench.models.loading import load_model, resolve
+from specbench.models.shapes import shape_of
+from specbench.reports.markdown import why_markdown
+from specbench.reports.roofline_view import Rooflines
+from specbench.result_files.journal import amend
+from specbench.result_files.results import load_measured
 
 LLAMA = Shape(
     weight_bytes=14_000_000_000,
@@ -221,7 +221,7 @@ def test_doctor_prints_the_floor() -> None:
 
 
 def test_a_packed_model_has_the_shape_that_it_had() -> None:
-    from specbench.forwards import apply_mode
+    from specbench.models.forwards import apply_mode
 
     lm = models.lm(models.rnd())
     before = shape_of(lm)

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from specbench.cli import app
 from specbench.cli.run_flow import check_file, recipe_of
-from specbench.cycle_view import _word
 from specbench.errors import UsageError
+from specbench.reports.cycle_view import _word
 
 
 def refused(**flags: Any) -> str:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from sample_run import Draft, build
 
-from specbench.advise import Advice, advise
-from specbench.files import json_lines
-from specbench.journal import amend
-from specbench.results import load_run
-from specbench.run_notes import verify_command
+from specbench.judgement.advise import Advice, advise
+from specbench.judgement.run_notes import verify_command
+from specbench.result_files.files import json_lines
+from specbench.result_files.journal import amend
+from specbench.result_files.results import load_run
 
 
 def weighed(folder: Path, **manifest: Any) -> Advice:

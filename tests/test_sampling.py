@@ -14,8 +14,7 @@ from models import GREEDY
 from torch import Tensor
 
 from specbench.engines.rows import Limits, Row
-from specbench.records import Sampling
-from specbench.sampling import (
+from specbench.models.sampling import (
     Decision,
     decide_greedy,
     decide_sampled,
@@ -26,6 +25,7 @@ from specbench.sampling import (
     residual,
     uniforms,
 )
+from specbench.records import Sampling
 
 VECTORS = json.loads((Path(__file__).parent / "data" / "vectors.json").read_text())
 PAIRS = [pytest.param(case, id=case["name"]) for case in VECTORS["pq_examples"]]

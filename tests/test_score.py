@@ -15,10 +15,10 @@ import pytest
 import torch
 from test_cases_cli import lines, measure
 
-from specbench import score
-from specbench.lm import Reader, Session
+from specbench.measure import score
+from specbench.measure.score import TextScorer, chunk_of
+from specbench.models.lm import Reader, Session
 from specbench.records import Sampling
-from specbench.score import TextScorer, chunk_of
 
 PROMPT = [1, 5, 9]
 CHUNK = 64

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specbench.results import load_run
-from specbench.score_files import NUMBERS, ScoredGeneration, write_scores
-from specbench.summary import summarize
+from specbench.result_files.results import load_run
+from specbench.result_files.score_files import NUMBERS, ScoredGeneration, write_scores
+from specbench.result_files.summary import summarize
 from tests.runs import cell, cycle, generation, start
 
 RESULT = Path(__file__).parent.parent / "results" / "embedded" / "summary.csv"

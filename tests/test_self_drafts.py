@@ -15,7 +15,7 @@ from specbench.drafts import Context, open_draft
 from specbench.drafts.layerskip import layers_from
 from specbench.drafts.quantized import FEW, Int8Linear
 from specbench.errors import UsageError
-from specbench.lm import CausalLM, Reader, Session
+from specbench.models.lm import CausalLM, Reader, Session
 from specbench.records import Sampling
 
 TEXT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]

@@ -12,23 +12,23 @@ import numpy as np
 import pytest
 import torch
 
-from specbench import stats
-from specbench.draft_lengths import (
+from specbench.drafts import Context, open_draft
+from specbench.engines.loop import RowResult
+from specbench.estimators import stats
+from specbench.estimators.draft_lengths import (
     cycles_by_length,
     mixed_times,
     weighed_by_cost,
 )
-from specbench.draft_lengths import tests_by_text as kept_and_tested
-from specbench.drafts import Context, open_draft
-from specbench.engines.loop import RowResult
-from specbench.lm import CausalLM
-from specbench.predict import CycleTimes
+from specbench.estimators.draft_lengths import tests_by_text as kept_and_tested
+from specbench.estimators.replay import cycles_by_text, replay, tau_curve
+from specbench.estimators.scored_text import Texts, pack
+from specbench.estimators.stats import from_accepted
+from specbench.latency.predict import CycleTimes
+from specbench.measure.score import TextScores
+from specbench.measure.score_starts import scorer_of
+from specbench.models.lm import CausalLM
 from specbench.records import Sampling
-from specbench.replay import cycles_by_text, replay, tau_curve
-from specbench.score import TextScores
-from specbench.score_starts import scorer_of
-from specbench.scored_text import Texts, pack
-from specbench.stats import from_accepted
 
 GREEDY, LAW = Sampling(0.0), Sampling(0.5)
 GAMMAS = range(1, 9)

@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 from test_cases_cli import lines, specbench, summary
 
-from specbench.diagnosis import BY_START, Diagnosis
+from specbench.judgement.diagnosis import BY_START, Diagnosis
+from specbench.judgement.view import look
 from specbench.kinds import law_of
-from specbench.rank_read import load_ranking
-from specbench.results import load_run
-from specbench.view import look
+from specbench.result_files.rank_read import load_ranking
+from specbench.result_files.results import load_run
 
 
 @pytest.fixture(scope="module")

@@ -20,10 +20,10 @@ from torch.utils._pytree import tree_leaves
 
 from specbench.drafts.hf import HfDraft
 from specbench.errors import UsageError
-from specbench.forwards import apply_mode
-from specbench.lm import CausalLM
+from specbench.models.forwards import apply_mode
+from specbench.models.lm import CausalLM
+from specbench.models.static import Compiled, Eager, Pool, Runner, StaticSession, bucket
 from specbench.records import Sampling
-from specbench.static import Compiled, Eager, Pool, Runner, StaticSession, bucket
 
 TEXTS = [[3, 1, 4, 1, 5], [9, 2, 6], [7, 7, 7, 7, 7, 7, 7]]
 FAMILIES = ["llama", "mistral", "qwen3", "gemma2", "gemma3", "gpt2"]

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench import stats, theory
-from specbench.intervals import (
+from specbench.closed_form import theory
+from specbench.estimators import stats
+from specbench.estimators.intervals import (
     Interval,
     closed_form_verdict,
     design_effect,
@@ -19,7 +20,7 @@ from specbench.intervals import (
     prompts_to_halve,
     t_quantile,
 )
-from specbench.stats import CellSums, Paired, from_accepted
+from specbench.estimators.stats import CellSums, Paired, from_accepted
 
 TRACES = [
     # accepted, gamma, alpha, tau, closed form, full accepts: exact fractions by hand

@@ -10,11 +10,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from specbench import files, schema, theory
-from specbench.journal import RunWriter
+from specbench.closed_form import theory
 from specbench.records import Cell, Generation
-from specbench.results import load_run
-from specbench.summary import write_summary
+from specbench.result_files import files, schema
+from specbench.result_files.journal import RunWriter
+from specbench.result_files.results import load_run
+from specbench.result_files.summary import write_summary
 from tests.runs import MANIFEST, cell, cycle, failed, generation, prompts, start
 
 PLAIN = cycle(0, 0, verify_s=0.018)  # 20 ms a token
@@ -290,12 +291,12 @@ def test_ten_thousand_prompts_take_seconds(tmp_path: Path) -> None:
 
 
 def schema_row(where: Cell, text: Generation) -> list[object]:
-    from specbench.rows import generation_row
+    from specbench.result_files.rows import generation_row
 
     return generation_row(where, text)
 
 
 def position_lines(where: Cell, text: Generation) -> list[list[object]]:
-    from specbench.rows import position_rows
+    from specbench.result_files.rows import position_rows
 
     return list(position_rows(where, text))

@@ -10,12 +10,12 @@ import pytest
 from rich.cells import cell_len
 from sample_run import Draft, build
 
-from specbench.advise import Advice, advise
-from specbench.markdown import report_markdown
-from specbench.results import load_run
+from specbench.judgement.advise import Advice, advise
+from specbench.reports.markdown import report_markdown
+from specbench.reports.tables import distinct, flowed, middle_cut
+from specbench.reports.terminal import chart_lines, console_for, quiet_lines, report_lines, show
+from specbench.result_files.results import load_run
 from specbench.signs import Signs
-from specbench.tables import distinct, flowed, middle_cut
-from specbench.terminal import chart_lines, console_for, quiet_lines, report_lines, show
 from specbench.wording import column, fixed, gamma_set, ms_places, percent
 
 DRAFTS = {
@@ -235,7 +235,7 @@ def test_sets_of_gamma_read_as_ranges() -> None:
 
 
 def test_intervals_are_padded_inside() -> None:
-    from specbench.intervals import Interval
+    from specbench.estimators.intervals import Interval
 
     found = column([Interval(1.0, 0.9, 1.1), Interval(10.5, 9.0, 12.25), Interval(2.0)])
     assert found == [" 1.00 [0.90,  1.10]", "10.50 [9.00, 12.25]", " 2.00 [–]"]

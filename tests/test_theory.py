@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench import theory
+from specbench.closed_form import theory
 
 DATA = Path(__file__).parent / "data"
 VECTORS = json.loads((DATA / "vectors.json").read_text(encoding="utf-8"))
@@ -306,6 +306,6 @@ def test_speedup_is_1_at_break_even(gamma, c, v):
 
 @pytest.mark.parametrize("module", ["cycle_law", "inverse_law", "run_law", "speed_law", "trace"])
 def test_examples_in_docstrings_run(module):
-    result = doctest.testmod(importlib.import_module(f"specbench.{module}"))
+    result = doctest.testmod(importlib.import_module(f"specbench.closed_form.{module}"))
     assert result.failed == 0
     assert result.attempted > 0

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from specbench import theory
 from specbench.cli import main
+from specbench.closed_form import theory
 from specbench.version import VERSION
 
 ROOT = Path(__file__).parents[1]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench.trace import summarize, summarize_exactly
+from specbench.closed_form.trace import summarize, summarize_exactly
 
 VECTORS = json.loads((Path(__file__).parent / "data" / "vectors.json").read_text(encoding="utf-8"))
 TRACES = st.integers(1, 8).flatmap(

@@ -15,13 +15,13 @@ import pytest
 from broken import BROKEN
 from test_cases_cli import Ran, lines, refused, specbench
 
-from specbench import verify
-from specbench.law_tests import LawTest, Measured
-from specbench.verified import FirstDifference, GreedyFound, Verified
-from specbench.verify_exact import exact_tests
-from specbench.verify_sequence import LAWS, name_of
-from specbench.verify_table import p_text
-from specbench.verify_words import as_text, paragraphs, suspect
+from specbench.laws.law_tests import LawTest, Measured
+from specbench.laws.verified import FirstDifference, GreedyFound, Verified
+from specbench.verification import verify
+from specbench.verification.verify_exact import exact_tests
+from specbench.verification.verify_sequence import LAWS, name_of
+from specbench.verification.verify_table import p_text
+from specbench.verification.verify_words import as_text, paragraphs, suspect
 
 NAMES = ("name", "statistic", "p_value", "passed", "detectable")
 
@@ -163,7 +163,7 @@ def test_a_fault_in_json(at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("light")
 def test_a_greedy_fault_is_not_lossless(at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every draft kept at temperature 0, and nothing else wrong."""
-    from specbench import sampling
+    from specbench.models import sampling
 
     def leading(kept: Any, counts: Any) -> Any:
         return kept.shape[1] + 0 * kept.sum(dim=-1)

@@ -12,11 +12,12 @@ import pytest
 import torch
 from broken import BROKEN
 
-from specbench import sampling, verify_exact
-from specbench.law_tests import FAMILY
+from specbench.laws.law_tests import FAMILY
+from specbench.models import sampling
 from specbench.records import Sampling
-from specbench.verify_exact import exact_tests, misdrawn, off, pairs
-from specbench.verify_sequence import (
+from specbench.verification import verify_exact
+from specbench.verification.verify_exact import exact_tests, misdrawn, off, pairs
+from specbench.verification.verify_sequence import (
     DRAFT,
     FEWEST,
     LAWS,

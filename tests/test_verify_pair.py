@@ -14,13 +14,13 @@ from broken import BROKEN
 
 from specbench.drafts.hf import HfDraft
 from specbench.engines.loop import RowResult
-from specbench.kvcache import SlabLayer
-from specbench.law_tests import FAMILY, Measured
-from specbench.lm import CausalLM
+from specbench.laws.law_tests import FAMILY, Measured
+from specbench.models.kvcache import SlabLayer
+from specbench.models.lm import CausalLM
 from specbench.records import Cycle, Generation, Sampling
-from specbench.verify_greedy import GreedyCheck
-from specbench.verify_passes import steps, together
-from specbench.verify_text import TextCheck, outside, positions_of
+from specbench.verification.verify_greedy import GreedyCheck
+from specbench.verification.verify_passes import steps, together
+from specbench.verification.verify_text import TextCheck, outside, positions_of
 
 LAW = Sampling(2.0)
 """Warm, so that random models spread their mass over their 32 tokens."""

@@ -10,7 +10,7 @@ import pytest
 from test_cases_cli import lines, measure, refused, specbench
 from test_verify import EXACT
 
-from specbench import verify
+from specbench.verification import verify
 
 
 @pytest.fixture

@@ -28,10 +28,10 @@ from models import (
 )
 from packaging.version import Version
 
-from specbench import attention, loading
 from specbench.engines.selftest import self_test
 from specbench.errors import PairRefused, UsageError
-from specbench.lm import CausalLM
+from specbench.models import attention, loading
+from specbench.models.lm import CausalLM
 
 OLD = Version(hf.__version__) < Version("5.20")
 TEXTS = [[1, 5, 9], [(7 * i + 3) % 31 for i in range(30)], [4], [2, 17, 30, 4, 4, 8]]

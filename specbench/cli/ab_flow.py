@@ -7,23 +7,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from specbench.check import Checked, check_side
-from specbench.check_plan import Wanted
 from specbench.cli.run_flow import check_folder
+from specbench.comparison.check import Checked, check_side
+from specbench.comparison.check_plan import Wanted
+from specbench.comparison.likeness import load_result, refuse_unlike, unlike
 from specbench.errors import RunError
-from specbench.likeness import load_result, refuse_unlike, unlike
-from specbench.matched import Side
-from specbench.recipe_load import get_recipe
+from specbench.result_files.matched import Side
+from specbench.settings.recipe_load import get_recipe
 
 
 def checked_in_turns(flags: Mapping[str, Any], wanted: Wanted) -> Checked:
     """Measure both recipes and hold the second against the first."""
     recipes = [get_recipe(str(name)) for name in flags["ab"]]
     check_folder(flags["output_dir"], resumable=False)
-    from specbench.ab import SIDES, check_cells, manifests, run_ab
-    from specbench.destination import fresh_folder
-    from specbench.preflight import get_ready
-    from specbench.progress import Progress
+    from specbench.measure.ab import SIDES, check_cells, manifests, run_ab
+    from specbench.measure.destination import fresh_folder
+    from specbench.measure.preflight import get_ready
+    from specbench.measure.progress import Progress
 
     progress = Progress(no_color=flags["no_color"])
     ready = [get_ready(recipe, say=progress.say) for recipe in recipes]

@@ -32,6 +32,6 @@ def advise(
 
     Example: specbench advise results/quickstart/20261130T091204Z-cpu --engine vllm
     """
-    from specbench.deploy_report import report_advice
+    from specbench.deployment.deploy_report import report_advice
 
     report_advice(folder, engine or "", output, kind=kind or "", no_color=no_color)

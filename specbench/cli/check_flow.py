@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from specbench import files
-from specbench.baselines import stored_results
-from specbench.check import Checked, check
-from specbench.check_plan import EVERY, Wanted
-from specbench.check_report import show_check
 from specbench.cli.run_flow import check_file
+from specbench.comparison.baselines import stored_results
+from specbench.comparison.check import Checked, check
+from specbench.comparison.check_plan import EVERY, Wanted
+from specbench.comparison.check_report import show_check
+from specbench.comparison.github import add_summary, annotation, summary_file
+from specbench.comparison.junit import junit
 from specbench.errors import RunError, UsageError
-from specbench.gamma import parse_gamma
-from specbench.github import add_summary, annotation, summary_file
-from specbench.junit import junit
-from specbench.recipe_check import limits_of
+from specbench.result_files import files
+from specbench.settings.gamma import parse_gamma
+from specbench.settings.recipe_check import limits_of
 
 
 def check_flow(flags: Mapping[str, Any]) -> int:

@@ -39,8 +39,8 @@ def compare(
 
     Example: specbench compare results/ci-gate/monday results/ci-gate/tuesday
     """
-    from specbench.compare import compare as compared
-    from specbench.compare_report import show_comparisons
+    from specbench.comparison.compare import compare as compared
+    from specbench.comparison.compare_report import show_comparisons
 
     found = compared(folders, force=force)
     show_comparisons(found, output=output_format.value, all_cells=all_cells, no_color=no_color)

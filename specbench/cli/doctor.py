@@ -10,6 +10,6 @@ def doctor() -> None:
 
     Example: specbench doctor
     """
-    from specbench.doctor import show
+    from specbench.measure.doctor import show
 
     raise typer.Exit(show())

@@ -58,7 +58,7 @@ def import_(
 
     Example: specbench import model_answer/pld.jsonl --gamma 10 -o results/pld
     """
-    from specbench.import_report import report_imported
+    from specbench.importers.import_report import report_imported
     from specbench.importers.model import Told
     from specbench.importers.write import fresh_folder, import_file
 

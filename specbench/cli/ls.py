@@ -15,6 +15,6 @@ def ls(
 
     Example: specbench ls drafts
     """
-    from specbench.listing import show
+    from specbench.reports.listing import show
 
     show(what, name)

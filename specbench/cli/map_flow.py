@@ -10,7 +10,7 @@ from typing import Any
 
 from specbench.cli.run_flow import check_folder, opened, recipe_of, refuse_absent
 from specbench.errors import UsageError
-from specbench.recipe import Recipe, laws, merge_flags
+from specbench.settings.recipe import Recipe, laws, merge_flags
 from specbench.signs import write_out
 
 BATCHES = "1,2,4,8,16"
@@ -53,8 +53,8 @@ def _with_batches(recipe: Recipe) -> Recipe:
 
 
 def _timed(recipe: Recipe, flags: dict[str, Any], *, count_kept: bool) -> tuple[Path, bool]:
-    from specbench.sweep import fresh_folder
-    from specbench.time_map import run_map
+    from specbench.measure.sweep import fresh_folder
+    from specbench.measure.time_map import run_map
 
     ready, progress = opened(recipe, flags, fill_batches=False)
     chosen, *others = laws(recipe.sampling)
@@ -67,8 +67,8 @@ def _timed(recipe: Recipe, flags: dict[str, Any], *, count_kept: bool) -> tuple[
 
 
 def _report(folder: Path, recipe: Recipe, flags: dict[str, Any], alpha: float | None) -> None:
-    from specbench.batch_map import build_map
-    from specbench.map_report import FORMATS, map_rows, report_map
+    from specbench.reports.batch_map import build_map
+    from specbench.reports.map_report import FORMATS, map_rows, report_map
 
     given = flags["steps"] is not None
     found = build_map(

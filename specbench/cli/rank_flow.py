@@ -11,8 +11,8 @@ from typing import Any
 from specbench.cli.run_flow import check_folder, opened, recipe_of, refuse_absent, refuse_lengths
 from specbench.errors import UsageError
 from specbench.kinds import simulated_time
-from specbench.ranking import Ranking
-from specbench.recipe import Recipe
+from specbench.latency.ranking import Ranking
+from specbench.settings.recipe import Recipe
 from specbench.signs import write_out
 
 
@@ -22,10 +22,10 @@ def rank_flow(flags: dict[str, Any]) -> int:
     check_folder(flags["output_dir"], resumable=False)
     _check(recipe, flags["texts"])
     refuse_absent(recipe, keep_going=flags["keep_going"])
-    from specbench.rank import check_by_running, run_rank
-    from specbench.rank_files import write_table
-    from specbench.rank_read import load_ranking, table_of
-    from specbench.sweep import fresh_folder
+    from specbench.measure.rank import check_by_running, run_rank
+    from specbench.measure.sweep import fresh_folder
+    from specbench.result_files.rank_files import write_table
+    from specbench.result_files.rank_read import load_ranking, table_of
 
     ready, progress = opened(recipe, flags)
     folder = flags["output_dir"] or fresh_folder(ready, Path("results"))
@@ -58,7 +58,7 @@ def _check(recipe: Recipe, texts: Path | None) -> None:
 
 
 def _report(ranking: Ranking, flags: dict[str, Any]) -> None:
-    from specbench.rank_report import FORMATS, rank_rows, report_rank
+    from specbench.reports.rank_report import FORMATS, rank_rows, report_rank
 
     output = flags["output_format"].value
     with nullcontext(None) if output not in FORMATS else StringIO() as aside:

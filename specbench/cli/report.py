@@ -40,7 +40,7 @@ def report(
 
     Example: specbench report results/quickstart/20261130T091204Z-cpu
     """
-    from specbench.report import report_all
+    from specbench.reports.report import report_all
 
     report_all(
         folders,

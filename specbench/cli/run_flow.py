@@ -11,18 +11,18 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specbench.comparison.repeat import agreement, recipe_of_result, refuse_another, told
 from specbench.errors import RunError, UsageError, clean
-from specbench.model_refs import resolve
-from specbench.prompts import load_prompts, select
-from specbench.recipe import Recipe, default_recipe, merge_flags
-from specbench.recipe_faults import FLAGS
-from specbench.recipe_load import get_recipe
-from specbench.repeat import agreement, recipe_of_result, refuse_another, told
+from specbench.prompt_sets.prompts import load_prompts, select
+from specbench.settings.model_refs import resolve
+from specbench.settings.recipe import Recipe, default_recipe, merge_flags
+from specbench.settings.recipe_faults import FLAGS
+from specbench.settings.recipe_load import get_recipe
 from specbench.signs import write_out
 
 if TYPE_CHECKING:
-    from specbench.preflight import Ready
-    from specbench.progress import Progress
+    from specbench.measure.preflight import Ready
+    from specbench.measure.progress import Progress
 
 LARGE_FILE = 20_000_000
 """Bytes of a file of prompts above which it is read once, when the models are there."""
@@ -71,8 +71,8 @@ def opened(
     recipe: Recipe, flags: dict[str, Any], *, fill_batches: bool = True
 ) -> tuple[Ready, Progress]:
     """Models, pairs and prompts that can be measured, and what shows how it goes on."""
-    from specbench.preflight import get_ready
-    from specbench.progress import Progress
+    from specbench.measure.preflight import get_ready
+    from specbench.measure.progress import Progress
 
     progress = Progress(quiet=flags["quiet"], no_color=flags["no_color"])
     for note in recipe.notes:
@@ -90,8 +90,8 @@ def run_flow(flags: dict[str, Any]) -> int:
     check_file(flags["csv"], "--csv")
     check_folder(flags["output_dir"], resume=bool(flags["resume"]))
     refuse_absent(recipe, keep_going=flags["keep_going"])
-    from specbench.destination import about
-    from specbench.sweep import Destination, run_sweep
+    from specbench.measure.destination import about
+    from specbench.measure.sweep import Destination, run_sweep
 
     ready, progress = opened(recipe, flags)
     if flags["from_result"] is not None:
@@ -113,7 +113,7 @@ def run_flow(flags: dict[str, Any]) -> int:
 
 def _profile(ready: Ready, folder: Path, flags: dict[str, Any], say: Callable[[str], None]) -> None:
     """Profile what was measured, and say what each phase does; to stderr where stdout has rows."""
-    from specbench.profiling import profile_drafts
+    from specbench.measure.profiling import profile_drafts
     from specbench.signs import Signs
 
     stream = sys.stdout if flags["output_format"].value == "table" else sys.stderr
@@ -124,10 +124,10 @@ def _profile(ready: Ready, folder: Path, flags: dict[str, Any], say: Callable[[s
 
 def _agree(old: Path, new: Path, flags: dict[str, Any]) -> None:
     """Say whether a repetition agrees; to stderr where stdout holds rows."""
-    from specbench.journal import amend
+    from specbench.reports.summary_rows import FORMATS
+    from specbench.reports.terminal import console_for, show, wrapped
+    from specbench.result_files.journal import amend
     from specbench.signs import Signs
-    from specbench.summary_rows import FORMATS
-    from specbench.terminal import console_for, show, wrapped
 
     stream = sys.stderr if flags["output_format"].value in FORMATS else sys.stdout
     console, signs = console_for(stream, no_color=flags["no_color"]), Signs(stream)
@@ -189,9 +189,9 @@ def _copy(summary: Path, path: Path) -> None:
 
 
 def _report(folder: Path, flags: dict[str, Any], decode: Decode) -> None:
-    from specbench.cycle_view import cycle_lines
-    from specbench.journal import amend
-    from specbench.report import FORMATS, report, summary_rows
+    from specbench.reports.cycle_view import cycle_lines
+    from specbench.reports.report import FORMATS, report, summary_rows
+    from specbench.result_files.journal import amend
 
     output = flags["output_format"].value
     if flags["csv"] is not None:

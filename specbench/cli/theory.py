@@ -52,8 +52,8 @@ def theory(
 
     Example: specbench theory --alpha 0.8 --gamma 1-8 --cost-ratio 0.05 --verify-ratio 1.1
     """
-    from specbench.theory_request import parse_request
-    from specbench.theory_view import show
+    from specbench.calculator.theory_request import parse_request
+    from specbench.calculator.theory_view import show
 
     request = parse_request(
         alpha, one_minus_alpha, gamma, cost_ratio, verify_ratio, tau, accepted, counters

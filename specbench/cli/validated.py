@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench.errors import UsageError
-from specbench.model_refs import resolve
+from specbench.settings.model_refs import resolve
 
 
 def lines(
@@ -19,12 +19,12 @@ def lines(
         )
     found: list[str] = []
     if path is not None:
-        from specbench.listing import validated
+        from specbench.reports.listing import validated
 
         found.append(validated(path))
     if target is not None:
         resolve(target, "--target")
-        from specbench.pair_check import check_pair
+        from specbench.measure.pair_check import check_pair
 
         found += check_pair(target, drafts, trust_remote_code=trust_remote_code)
     return found

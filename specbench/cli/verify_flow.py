@@ -6,9 +6,9 @@ from typing import Any
 
 from specbench.cli.run_flow import opened, recipe_of, refuse_absent, refuse_lengths
 from specbench.errors import UsageError
-from specbench.recipe import Recipe, merge_flags
-from specbench.recipe_values import CONFIG
-from specbench.results import read_manifest
+from specbench.result_files.results import read_manifest
+from specbench.settings.recipe import Recipe, merge_flags
+from specbench.settings.recipe_values import CONFIG
 from specbench.signs import write_out
 
 GAMMA, DTYPE = "4", "float32"
@@ -26,9 +26,9 @@ def verify_flow(flags: dict[str, Any]) -> int:
     if result is not None:
         read_manifest(result)
     refuse_absent(recipe, keep_going=flags["keep_going"])
-    from specbench.verify import run_verify
-    from specbench.verify_record import record, refuse_foreign
-    from specbench.verify_words import as_text, print_verified
+    from specbench.verification.verify import run_verify
+    from specbench.verification.verify_record import record, refuse_foreign
+    from specbench.verification.verify_words import as_text, print_verified
 
     ready, progress = opened(recipe, flags)
     if result is not None:

@@ -9,9 +9,9 @@ from typing import Any, Protocol, TypeGuard
 import torch
 from torch import Tensor
 
-from specbench.lm import CausalLM, Session
+from specbench.models.lm import CausalLM, Session
+from specbench.models.state import TextState
 from specbench.records import Law, Sampling
-from specbench.state import TextState
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from specbench import loading
 from specbench.drafts.base import Along, Context, Proposal
 from specbench.drafts.pairing import check_vocabularies
 from specbench.errors import PairRefused, UsageError
-from specbench.lm import CausalLM, Reader, Session
+from specbench.models import loading
+from specbench.models.lm import CausalLM, Reader, Session
+from specbench.models.sampling import draw, first_max, law, one_hot
+from specbench.models.state import TextState
 from specbench.records import Law, Sampling
-from specbench.sampling import draw, first_max, law, one_hot
-from specbench.state import TextState
 
 
 class HfDraft:

@@ -18,7 +18,7 @@ from specbench.drafts.options import refuse
 from specbench.drafts.parts import layers_of, own_session, with_layers
 from specbench.drafts.targets_kv import TargetsKvDraft
 from specbench.errors import UsageError
-from specbench.lm import CausalLM
+from specbench.models.lm import CausalLM
 
 EXAMPLE = "layerskip:8, or layerskip:layers=0-7+29"
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from specbench.drafts.base import Chain, Proposal
-from specbench.lm import UNLIMITED, CausalLM
+from specbench.models.lm import UNLIMITED, CausalLM
+from specbench.models.state import TextState
 from specbench.records import Law, Sampling
-from specbench.state import TextState
 
 
 class Index(Protocol):

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from specbench.errors import PairRefused
-from specbench.lm import CausalLM, Session
+from specbench.models.lm import CausalLM, Session
 
 
 def shallow(module: Any) -> Any:

@@ -20,8 +20,8 @@ from specbench.drafts.base import Chain, Context
 from specbench.drafts.options import refuse, whole
 from specbench.drafts.targets_kv import TargetsKvDraft
 from specbench.errors import PairRefused
-from specbench.kvcache import Plan, SlabCache, SlabLayer
-from specbench.lm import CausalLM, Session
+from specbench.models.kvcache import Plan, SlabCache, SlabLayer
+from specbench.models.lm import CausalLM, Session
 from specbench.records import Law, Sampling
 
 EXAMPLE = "sparsekv:budget=256,sinks=4"

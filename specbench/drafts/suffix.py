@@ -22,8 +22,8 @@ from specbench.drafts.automaton import ROOT, SuffixAutomaton
 from specbench.drafts.base import Chain, Context, Proposal
 from specbench.drafts.lookup import LookupDraft
 from specbench.drafts.options import choice, number, whole
+from specbench.models.state import TextState
 from specbench.records import Sampling
-from specbench.state import TextState
 
 LONGEST = 10_000
 Shares = dict[int, float]

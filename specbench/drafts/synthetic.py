@@ -14,15 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specbench import loading
 from specbench.drafts.base import Context
 from specbench.drafts.hf import HfDraft
 from specbench.errors import PairRefused, UsageError
-from specbench.lm import CausalLM
-from specbench.recipe_values import CONFIG
+from specbench.models import loading
+from specbench.models.lm import CausalLM
+from specbench.models.sampling import draw, first_max, law, one_hot
+from specbench.models.state import TextState
 from specbench.records import Sampling
-from specbench.sampling import draw, first_max, law, one_hot
-from specbench.state import TextState
+from specbench.settings.recipe_values import CONFIG
 
 PADDING = 0.05
 """Tables of one family differ by padding, by less than this share."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from specbench.drafts.hf import HfDraft
-from specbench.lm import Session
+from specbench.models.lm import Session
+from specbench.models.state import TextState
 from specbench.records import Sampling
-from specbench.state import TextState
 
 
 class TargetsKvDraft(HfDraft):

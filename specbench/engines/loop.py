@@ -18,11 +18,11 @@ from torch import Tensor
 from specbench.drafts.base import Draft, Proposal, needs_kv
 from specbench.engines.rows import Limits, Outcome, Row
 from specbench.errors import CellFailed
-from specbench.lm import CausalLM, Session
+from specbench.models.lm import CausalLM, Session
+from specbench.models.sampling import Decision, decide_greedy, decide_sampled, law
+from specbench.models.state import TextState
+from specbench.models.timing import Clock, make_clock
 from specbench.records import Cycle, Sampling
-from specbench.sampling import Decision, decide_greedy, decide_sampled, law
-from specbench.state import TextState
-from specbench.timing import Clock, make_clock
 
 MARKS = 3
 """Phase borders per cycle: its start, the end of drafting, the end of the target pass."""

@@ -22,10 +22,10 @@ from specbench.drafts.base import Draft, Proposal
 from specbench.engines.loop import Job, RowResult, decode
 from specbench.engines.rows import Limits
 from specbench.engines.torch_engine import TorchEngine
+from specbench.models.sampling import uniforms
+from specbench.models.state import TextState
+from specbench.models.timing import Clock
 from specbench.records import Sampling
-from specbench.sampling import uniforms
-from specbench.state import TextState
-from specbench.timing import Clock
 
 BEFORE, AFTER = 2, 2
 """Plain steps timed per place before and after its cycles; one more, the first, is left out."""

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specbench import attention
 from specbench.engines.base import SelfTest
 from specbench.errors import PairRefused
-from specbench.lm import CausalLM, Session
-from specbench.sampling import total_variation
+from specbench.models import attention
+from specbench.models.lm import CausalLM, Session
+from specbench.models.sampling import total_variation
 
 LIMITS = {torch.float64: 1e-8, torch.float32: 1e-3, torch.bfloat16: 0.0, torch.float16: 0.0}
 HALF_TV_LIMIT = 0.1

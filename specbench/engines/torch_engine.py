@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from specbench import loading
 from specbench.drafts import Context, Draft, open_draft
 from specbench.engines.base import DraftRef, SelfTest, Settings
 from specbench.engines.failures import is_out_of_memory, reason_of
@@ -18,14 +17,15 @@ from specbench.engines.loop import Job, RowResult, decode
 from specbench.engines.rows import Limits
 from specbench.engines.selftest import self_test
 from specbench.errors import CellFailed, CellRefused, PairRefused, SpecbenchError
-from specbench.forward_modes import check_mode
-from specbench.forwards import Applied, apply_mode
-from specbench.lm import CausalLM
-from specbench.packed import Known
-from specbench.random_models import check_table
+from specbench.models import loading
+from specbench.models.forwards import Applied, apply_mode
+from specbench.models.lm import CausalLM
+from specbench.models.packed import Known
+from specbench.models.random_models import check_table
+from specbench.models.sampling import uniforms
+from specbench.models.timing import Clock, MemoryMeter, make_clock
 from specbench.records import Cell, Generation, Prompt, Status
-from specbench.sampling import uniforms
-from specbench.timing import Clock, MemoryMeter, make_clock
+from specbench.settings.forward_modes import check_mode
 
 WARM_UP_TOKENS = 12
 STEPS, STEP_PAST = 7, 8

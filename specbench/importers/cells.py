@@ -8,15 +8,15 @@ from fractions import Fraction
 
 import numpy as np
 
-from specbench import theory
-from specbench.counter_checks import check_counts
-from specbench.counter_file import Counters
-from specbench.counters import Answer, answer
+from specbench.calculator.counter_checks import check_counts
+from specbench.calculator.counter_file import Counters
+from specbench.calculator.counters import Answer, answer
+from specbench.closed_form import theory
+from specbench.estimators.intervals import jackknife
+from specbench.estimators.sums import Columns, Floats
 from specbench.importers.model import Group, Request, Row
 from specbench.importers.times import bounds, speed, times, weighed
-from specbench.intervals import jackknife
 from specbench.records import cell_id
-from specbench.sums import Columns, Floats
 
 ALL = "all"
 SUMMED = ("num_output_tokens", "num_cycles", "num_drafted", "num_tested", "num_accepted")

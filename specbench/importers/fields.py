@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
 
-from specbench import counter_values as values
-from specbench.counter_values import Figure, Place
-from specbench.gamma import LARGEST
+from specbench.calculator import counter_values as values
+from specbench.calculator.counter_values import Figure, Place
 from specbench.importers.stream import Doc
+from specbench.settings.gamma import LARGEST
 
 LONGEST_S = 10**9
 MISSING = "--format-of names another format; docs/import.md describes each"

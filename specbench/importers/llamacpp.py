@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from specbench import counter_values as values
-from specbench.counter_checks import check_counts
-from specbench.counter_values import Place
+from specbench.calculator import counter_values as values
+from specbench.calculator.counter_checks import check_counts
+from specbench.calculator.counter_values import Place
 from specbench.errors import UsageError
 from specbench.importers.fields import MISSING, Fields, name_of, seconds
 from specbench.importers.model import Group, Request, Source, Told

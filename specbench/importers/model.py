@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from specbench.counter_file import Counters
-from specbench.counter_values import Place
+from specbench.calculator.counter_file import Counters
+from specbench.calculator.counter_values import Place
 
 Row = dict[str, object]
 """Columns of the summary by name."""

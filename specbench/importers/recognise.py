@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, cast
 
-from specbench import counter_names
+from specbench.calculator import counter_names
 from specbench.errors import UsageError
 from specbench.importers.llamacpp import has_statistics, lines_of
 from specbench.importers.model import Source, Told

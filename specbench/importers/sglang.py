@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from specbench.counter_checks import check_tau
-from specbench.counter_file import Counters
-from specbench.counter_values import exact
+from specbench.calculator.counter_checks import check_tau
+from specbench.calculator.counter_file import Counters
+from specbench.calculator.counter_values import exact
 from specbench.importers.fields import MISSING, Fields, draft_length, shown
 from specbench.importers.model import Group, Source, Told
 from specbench.importers.stream import Doc

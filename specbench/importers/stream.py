@@ -16,7 +16,7 @@ from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 
-from specbench.counter_values import Place
+from specbench.calculator.counter_values import Place
 from specbench.errors import UsageError
 
 Data = mmap.mmap | bytes

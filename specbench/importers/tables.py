@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from specbench.counter_file import Counters, read_counters
-from specbench.counters import answer
+from specbench.calculator.counter_file import Counters, read_counters
+from specbench.calculator.counters import answer
 from specbench.errors import UsageError
 from specbench.importers.model import Group, Source, Told
 from specbench.importers.vllm import whole_cycles

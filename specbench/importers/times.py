@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from specbench.estimators.intervals import Interval, effective_number, jackknife
+from specbench.estimators.sums import Columns, ratio
 from specbench.importers.model import Group, Request, Row
-from specbench.intervals import Interval, effective_number, jackknife
-from specbench.sums import Columns, ratio
 
 Timed = dict[str, tuple[float, float]]
 """Seconds and tokens by request."""

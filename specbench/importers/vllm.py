@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from itertools import zip_longest
 
-from specbench import counter_checks as checks
-from specbench import counter_values as values
-from specbench.counter_file import Counters
-from specbench.counter_values import Place
+from specbench.calculator import counter_checks as checks
+from specbench.calculator import counter_values as values
+from specbench.calculator.counter_file import Counters
+from specbench.calculator.counter_values import Place
 from specbench.importers.fields import Fields, fields_of, seconds, shown
 from specbench.importers.model import Group, Request, Source, Told
 from specbench.importers.stream import Doc

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from specbench.counter_checks import check_counts
-from specbench.counter_values import Place
+from specbench.calculator.counter_checks import check_counts
+from specbench.calculator.counter_values import Place
 from specbench.importers.fields import MISSING, Fields, draft_length, name_of
 from specbench.importers.model import Group, Request, Source, Steps, Told, sums_of
 from specbench.importers.stream import Doc

@@ -12,15 +12,15 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from specbench import files, schema
 from specbench.errors import UsageError
 from specbench.importers.cells import Made, made
 from specbench.importers.leaves_out import LEAVES_OUT
 from specbench.importers.model import Group, Request, Source, Told, by_position
 from specbench.importers.recognise import Format, read
-from specbench.journal import pretty, stored, writing
-from specbench.lock import FolderLock
-from specbench.results import IMPORTED
+from specbench.result_files import files, schema
+from specbench.result_files.journal import pretty, stored, writing
+from specbench.result_files.lock import FolderLock
+from specbench.result_files.results import IMPORTED
 from specbench.version import VERSION
 
 SETTINGS = ("target", "engine", "dataset", "baseline")

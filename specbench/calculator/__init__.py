@@ -1,0 +1,1 @@
+"""`specbench theory`: closed forms and counters, without a model."""

@@ -1,0 +1,1 @@
+"""Charts of results, the same for every format."""

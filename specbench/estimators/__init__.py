@@ -1,0 +1,1 @@
+"""Estimates from counts, times and scored texts, with their intervals and tests."""

@@ -1,0 +1,1 @@
+"""report.html: one file that explains a result to somebody who was not there."""

@@ -1,0 +1,1 @@
+"""What the numbers of a result mean: verdicts, reasons, warnings."""

@@ -1,0 +1,101 @@
+"""What a run was set up with that can spoil what it says: prompts, memory, and no verification."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+
+from specbench.judgement.view import View, mapping, real
+from specbench.settings.recipe_values import CONFIG
+from specbench.wording import count, fixed, one_line
+
+Note = tuple[str, str, str]
+"""Code of the list, what was seen, what to do."""
+NEAR = 0.95
+"""Share of the memory there is, from which on a cell was near its limit."""
+SHOWN = 3
+"""Tokens that are shown of a prompt."""
+
+
+def prompt_notes(view: View) -> Iterator[Note]:
+    """W15: a chat model without its template, or prompts that begin with two BOS."""
+    form = mapping(view.run.manifest, "prompt_form")
+    bos, starts = form.get("bos_id"), list(_starts(view))
+    first = f"the first begins with {', '.join(map(str, starts[0]))}" if starts else ""
+    if form.get("template") == "left out":
+        seen = "a chat model's prompts without its template"
+        yield "W15", f"{seen}; {first}" if first else seen, "drop --raw-prompt"
+        return
+    twice = [ids for ids in starts if bos is not None and ids[:2] == [bos, bos]]
+    if twice:
+        ids = ", ".join(map(str, twice[0]))
+        seen = f"two BOS before {count(len(twice), 'prompt')}; the first begins with {ids}"
+        yield "W15", seen, "take one out, of the prompts or of the chat template"
+
+
+def _starts(view: View) -> Iterator[list[object]]:
+    for prompt in view.run.prompts:
+        ids = prompt.get("prompt_token_ids")
+        if isinstance(ids, list) and ids:
+            yield ids[:SHOWN]
+
+
+def unverified(view: View) -> Iterator[Note]:
+    """W18: pairs that `verify` has not looked at."""
+    found = mapping(view.run.manifest, "verified")
+    left = [draft for draft in view.drafts if draft not in found]
+    command = verify_command(view.run.manifest, left)
+    if left and command:
+        names = ", ".join(map(one_line, left))
+        yield "W18", f"not verified: {names}", f"{command} --result {_quoted(view.run.folder)}"
+
+
+def verify_command(manifest: Mapping[str, object], drafts: list[str]) -> str:
+    """The command that verifies these drafts of a run; empty where it does not say its models."""
+    recipe = mapping(manifest, "recipe")
+    model = mapping(recipe, "target")
+    target = _spec(model)
+    if str(model.get("ref")).startswith(CONFIG):  # random weights, which verify refuses
+        return ""
+    listed = recipe.get("drafts")
+    rows = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    specs = [_spec(one) for one in rows if one.get("name") in drafts]
+    if not target or not specs or not all(specs):
+        return ""
+    return " ".join(["specbench verify -t", target, *(f"-d {spec}" for spec in specs)])
+
+
+def _spec(fields: Mapping[str, object]) -> str:
+    """A model as the command line takes it: `[name=]kind[:ref][,key=value…]`."""
+    name, kind, ref = (str(fields.get(key) or "") for key in ("name", "kind", "ref"))
+    more = {k: v for k, v in fields.items() if k not in ("name", "kind", "ref") and v is not None}
+    head = ref if kind in ("", "hf") else f"{kind}:{ref}" if ref else kind
+    if not head:
+        return ""
+    options = ",".join(f"{key}={value}" for key, value in more.items())
+    joint = ("," if ref else ":") if options else ""
+    own = {head, ref, PurePath(ref).name, f"{ref}/target", f"{ref}/draft", head + joint + options}
+    # A name with such a sign cannot be typed before a spec: it is another spelling of it.
+    label = "" if name in own or {":", ","} & set(name) else f"{name}="
+    return _quoted(f"{label}{head}{joint}{options}")
+
+
+def _quoted(text: object) -> str:
+    shown = one_line(str(text))
+    # A shell opens a quoted ~ no more.
+    return shown if shown.startswith("~/") and " " not in shown else shlex.quote(shown)
+
+
+def memory_notes(view: View) -> Iterator[Note]:
+    """W19: a peak within 5 % of what there is."""
+    environment = mapping(view.run.manifest, "environment")
+    device = str(mapping(view.run.manifest, "settings").get("device") or "")
+    there = real(environment.get("gpu_memory_gb" if device.startswith("cuda") else "memory_gb"))
+    rows = view.run.generations
+    if not there or "peak_memory_mb" not in rows or rows["peak_memory_mb"].isna().all():
+        return
+    peak = float(rows["peak_memory_mb"].max()) / 1024
+    if peak >= NEAR * there:
+        seen = f"peak memory {fixed(peak, 1)} of {fixed(there, 1)} GB"
+        yield "W19", seen, "a smaller --batch-size, or shorter prompts"

@@ -1,0 +1,1 @@
+"""What loads models and measures: sweeps, scoring, predictions, maps, checks of a machine."""

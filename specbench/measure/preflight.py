@@ -1,0 +1,299 @@
+"""All that is settled before the first cell: models, pairs, prompts, self-tests.
+
+What cannot be measured is refused here, so that a sweep does not find it out after an hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from specbench.engines.base import DraftRef, SelfTest, Settings
+from specbench.engines.failures import is_out_of_memory, reason_of
+from specbench.engines.torch_engine import TorchEngine
+from specbench.errors import CellRefused, PairRefused, SpecbenchError, UsageError
+from specbench.kinds import kind_told, simulated_time
+from specbench.latency.roofline import Shape
+from specbench.models.environment import default_threads
+from specbench.models.loading import resolve
+from specbench.models.shapes import shape_of
+from specbench.prompt_sets.long_prompts import prepare_lengths
+from specbench.prompt_sets.prompt_rows import RawPrompt
+from specbench.prompt_sets.prompts import encode, prepare
+from specbench.records import Cell, Prompt, Sampling
+from specbench.settings.recipe import Block, Recipe, expand
+from specbench.settings.recipe_specs import DraftSpec
+from specbench.settings.recipe_values import CONFIG
+
+Say = Callable[[str], None]
+
+TESTED_TOKENS = 2048
+"""The longest text that a self-test reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A target, drafts that can be measured with it, and prompts."""
+
+    recipe: Recipe
+    engine: TorchEngine
+    prompts: tuple[Prompt, ...]
+    blocks: tuple[Block, ...]
+    drafts: dict[str, dict[str, object]]
+    """What is known of each draft that can be measured, by label."""
+    refused: dict[str, str]
+    """Drafts that were dropped, with the reason."""
+    configs: dict[str, Any]
+    """The drafts' own configs, where they have one."""
+    by_length: dict[int, tuple[Prompt, ...]] = field(default_factory=dict)
+    """The prompts at each context length, if lengths were asked for; `prompts` are the longest."""
+    shapes: dict[str, Shape | None] = field(default_factory=dict)
+    """What a forward of each draft reads and computes, where that is known."""
+
+    def prompts_at(self, context_length: int | None) -> tuple[Prompt, ...]:
+        """The prompts of a block with this context length."""
+        return self.prompts if context_length is None else self.by_length[context_length]
+
+
+def settings_of(recipe: Recipe) -> Settings:
+    """What the engine has to know of a recipe."""
+    measure, sampling = recipe.measure, recipe.sampling
+    return Settings(
+        target=recipe.target.location,
+        target_label=recipe.target.label,
+        dtype=measure.dtype,
+        draft_dtype=measure.draft_dtype,
+        device=measure.device,
+        threads=measure.threads or default_threads(),
+        forward=measure.forward,
+        seed=sampling.seed,
+        max_new_tokens=sampling.max_new_tokens,
+        ignore_eos=sampling.ignore_eos,
+        trust_remote_code=measure.trust_remote_code,
+    )
+
+
+def draft_ref(spec: DraftSpec) -> DraftRef:
+    """A recipe's draft as an engine opens it."""
+    return DraftRef(spec.label, spec.kind, spec.location, tuple(sorted(spec.options.items())))
+
+
+def make_engine(recipe: Recipe) -> TorchEngine:
+    """The engine that a recipe names."""
+    if recipe.measure.engine != "torch":
+        raise UsageError(
+            f'--engine "{recipe.measure.engine}": no such engine', hint="specbench ls engines"
+        )
+    return TorchEngine(settings_of(recipe))
+
+
+def get_ready(
+    recipe: Recipe,
+    *,
+    keep_going: bool = False,
+    say: Say = lambda _: None,
+    fill_batches: bool = True,
+) -> Ready:
+    """Open everything once and refuse what cannot be measured, also a batch of too few prompts."""
+    refuse_random(recipe)
+    engine = make_engine(recipe)
+    if not keep_going:
+        _find_drafts(recipe)
+    engine.open_target()
+    found = _found(recipe, engine)
+    for note in found.notes:
+        say(f"note: {note}")
+    drafts: dict[str, dict[str, object]] = {}
+    refused: dict[str, str] = {}
+    configs: dict[str, Any] = {}
+    shapes: dict[str, Shape | None] = {}
+    for spec in recipe.drafts:
+        try:
+            drafts[spec.label] = _check(engine, recipe, spec, found.first)
+            refuse_long(engine, recipe, spec.label)
+            lm = getattr(engine.draft, "lm", None)
+            configs[spec.label] = getattr(lm, "config", None)
+            shapes[spec.label] = None if lm is None else shape_of(lm)
+            _tell_context(engine, spec, found.first, say)
+        except SpecbenchError as err:
+            if not keep_going:
+                raise
+            refused[spec.label] = err.what
+            say(f"dropped {spec.label}: {err.what}")
+    if not drafts:
+        raise UsageError("no draft is left to measure", hint="specbench validate a pair first")
+    _tell_threads(engine, recipe, say)
+    prompts = with_turns(engine, found.raw, found.first, say) if found.raw else found.first
+    if fill_batches:
+        _check_batches(recipe, len(prompts), say)
+    blocks = tuple(b for b in expand(recipe) if b.draft.label in drafts)
+    parts = (drafts, refused, configs, found.by_length, shapes)
+    return Ready(recipe, engine, prompts, blocks, *parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Prompts before any model has read them."""
+
+    raw: tuple[RawPrompt, ...]
+    """Empty for prompts of a set length, which have no turns."""
+    first: tuple[Prompt, ...]
+    notes: tuple[str, ...]
+    by_length: dict[int, tuple[Prompt, ...]] = field(default_factory=dict)
+
+
+def _found(recipe: Recipe, engine: TorchEngine) -> _Found:
+    """The prompts that a recipe asks for, as tokens."""
+    lengths = recipe.measure.context_length
+    if not lengths:
+        plain = prepare(recipe.prompts, engine.tokenizer)
+        return _Found(plain.raw, plain.first, plain.notes)
+    refuse_long(engine, recipe, engine.target.label)
+    found = prepare_lengths(recipe.prompts, engine.tokenizer, lengths)
+    return _Found((), found.by_length[max(lengths)], found.notes, found.by_length)
+
+
+def refuse_random(recipe: Recipe) -> None:
+    """Random weights are drafted for by a synthetic draft alone, which runs their shape alone."""
+    random = recipe.target.ref.startswith(CONFIG)
+    for spec in recipe.drafts:
+        if random and spec.kind != "synthetic":
+            raise UsageError(
+                f"--draft {spec.label}: the target's weights are random, no model is near",
+                hint="--draft synthetic:alpha=0.8,shape=CONFIG, or a real --target",
+            )
+        if not random and "shape" in spec.options:
+            raise UsageError(
+                f"--draft {spec.label}: a shape goes with a target of random weights alone",
+                hint="--target config:FILE, or --draft synthetic:alpha=0.8,c=0.1",
+            )
+
+
+def refuse_long(engine: TorchEngine, recipe: Recipe, label: str) -> None:
+    """Refuse a context length that leaves no room for the new tokens, in the target or the pair."""
+    for length in recipe.measure.context_length or ():
+        tokens, limit = recipe.sampling.max_new_tokens, engine.context
+        if length + tokens > limit:
+            raise UsageError(
+                f"--context-length {length}: with {tokens} new tokens it is longer than "
+                f"the {limit} that {label} can see",
+                hint=f"--context-length {limit - tokens} at most"
+                if limit > tokens
+                else f"--max-new-tokens below {limit - length}"
+                if limit > length + 1
+                else "a model with a longer context",
+            )
+
+
+def short(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """The ends of long prompts: enough for a self-test, whose room grows by their square."""
+    return [replace(p, token_ids=p.token_ids[-TESTED_TOKENS:]) for p in prompts]
+
+
+def _find_drafts(recipe: Recipe) -> None:
+    """Refuse a draft that is plainly not there before the target is read."""
+    for spec in recipe.drafts:
+        if spec.model:
+            resolve(spec.model, "--draft")
+
+
+def _check(
+    engine: TorchEngine, recipe: Recipe, spec: DraftSpec, prompts: Sequence[Prompt]
+) -> dict[str, object]:
+    engine.open_draft(draft_ref(spec))
+    gamma = max(recipe.gamma)
+    try:
+        test: SelfTest = engine.self_test(short(prompts[:1]), 1, max(1, gamma))
+    except (RuntimeError, MemoryError) as err:
+        if not is_out_of_memory(err):
+            raise
+        raise PairRefused(
+            "the pair does not fit into memory",
+            where=f"--draft {spec.label}: {reason_of(err)}",
+            hint="a smaller --dtype, or smaller models",
+        ) from err
+    laws = {b.sampling for b in expand(recipe)}
+    probes = [Cell(spec.label, gamma, law) for law in sorted(laws, key=repr)]
+    try:
+        engine.warm_up(probes, short(prompts[:1]))
+    except CellRefused as err:
+        raise PairRefused(err.what, where=f"--draft {spec.label}") from err
+    draft = engine.draft
+    assert draft is not None
+    return {
+        "kind": kind_told(spec.kind, spec.options),
+        "law": draft.law,
+        "own_length": draft.own_length,
+        "dtype": draft.dtype,
+        "numeric_floor": test.numeric_floor,
+        "rollback_difference": test.worst,
+        "memory_mb": draft.nbytes() / 2**20,
+        "simulated_c": float(spec.options.get("c", 0.0))
+        if simulated_time(spec.kind, spec.options)
+        else None,
+    }
+
+
+def _tell_context(
+    engine: TorchEngine, spec: DraftSpec, prompts: Sequence[Prompt], say: Say
+) -> None:
+    """Say so if the draft's shorter context will end texts that the target could go on with."""
+    longest = max(len(p.token_ids) for p in prompts) + engine.settings.max_new_tokens
+    ours, pair = engine.target.context, engine.context
+    if pair < min(ours, longest):
+        say(
+            f"warning: {spec.label} sees {pair} tokens and {engine.target.label} {ours}: "
+            f"prompt and output together end at {pair} in all cells of {spec.label}"
+        )
+
+
+def _tell_threads(engine: TorchEngine, recipe: Recipe, say: Say) -> None:
+    """Say so if the default number of threads is slower than one, as on busy cores."""
+    many = engine.settings.threads or 1
+    if recipe.measure.threads or many == 1 or engine.device.type != "cpu":
+        return
+    slow, fast = engine.step_seconds(many), engine.step_seconds(1)
+    engine.set_threads(many)
+    if slow > 1.1 * fast:
+        say(
+            f"warning: a step takes {1000 * slow:.1f} ms with {many} threads and "
+            f"{1000 * fast:.1f} with one: --threads 1"
+        )
+
+
+def _check_batches(recipe: Recipe, count: int, say: Say) -> None:
+    """Refuse a batch that the prompts cannot fill, and tell of one that they fill in part."""
+    for size in recipe.measure.batch_size:
+        if size > count:
+            raise UsageError(
+                f"--batch-size {size}: there are {count} prompts",
+                where="a batch that is not full would be measured under a wrong name",
+                hint=f"--num-prompts {size}, or --batch-size {count}",
+            )
+        if count % size:
+            say(f"note: at batch {size} the last batch has {count % size} prompts")
+
+
+def with_turns(
+    engine: TorchEngine, raw: Sequence[RawPrompt], first: Sequence[Prompt], say: Say
+) -> tuple[Prompt, ...]:
+    """All turns as prompts of their own; replies come from one untimed greedy run of the target.
+
+    So the history is the same in every cell, and cells stay paired.
+    """
+    cell = Cell("", 0, Sampling(0.0))
+    out: list[Prompt] = []
+    for row, prompt in zip(raw, first, strict=True):
+        out.append(prompt)
+        history: list[str] = []
+        for _ in row.turns[1:]:
+            (reply,) = engine.generate(cell, [out[-1]], 0)
+            if reply.status != "ok":
+                say(f"note: {out[-1].prompt_id} gave no reply, its later turns are left out")
+                break
+            history.append(engine.text(reply.token_ids))
+            out.append(
+                encode(row, engine.tokenizer, raw_prompt=not prompt.messages, history=history)
+            )
+    return tuple(out)

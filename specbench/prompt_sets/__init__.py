@@ -1,0 +1,1 @@
+"""Prompts, from a file, a package or the hub to token ids."""

@@ -1,0 +1,208 @@
+"""Tables of what there is: drafts, data sets, recipes, engines, forwards; and what a file holds."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from specbench.errors import UsageError
+from specbench.kinds import KINDS, Kind
+from specbench.prompt_sets.prompts import (
+    DATASETS,
+    RawPrompt,
+    categories_of,
+    load_prompts,
+    select,
+)
+from specbench.settings.forward_modes import MODES
+from specbench.settings.recipe import Recipe, expand
+from specbench.settings.recipe_load import SUFFIXES, get_recipe, load_recipe, shipped_recipes
+from specbench.settings.recipe_values import did_you_mean
+from specbench.signs import Signs
+
+ENGINES = (("torch", "our own loop, in this process", "–", "all"),)
+FORWARD_EXAMPLE = "specbench run --forward packed"
+NARROWEST = 20
+"""The last column, the only one that is cut, keeps this many characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A table and the lines below it."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    footer: tuple[tuple[str, str], ...] = ()
+
+
+def listing(what: str, name: str = "") -> Listing:
+    """The table of one kind of thing, or all about one of them."""
+    if what not in TABLES:
+        ends = did_you_mean(what, TABLES, otherwise=f" (there are {', '.join(TABLES)})")
+        raise UsageError(f'specbench ls "{what}": not a list{ends}', hint="specbench ls drafts")
+    whole = TABLES[what]()
+    return _about(what, name, whole) if name else whole
+
+
+def _about(what: str, name: str, whole: Listing) -> Listing:
+    if what == "drafts" and name in KINDS:
+        return _kind(KINDS[name])
+    if what == "recipes" and name in shipped_recipes():
+        text = shipped_recipes()[name].read_text(encoding="utf-8")
+        return Listing((name,), tuple((line,) for line in text.splitlines()))
+    rows = tuple(row for row in whole.rows if row[0] == name)
+    if not rows:
+        ends = did_you_mean(name, (row[0] for row in whole.rows))
+        raise UsageError(f'no "{name}" among the {what}{ends}', hint=f"specbench ls {what}")
+    return Listing(whole.columns, rows)
+
+
+def _drafts() -> Listing:
+    rows = tuple((k.name, k.drafts_with, k.needs, k.sure_of_q) for k in KINDS.values())
+    footer = (
+        ("example", "specbench run -t embedded -d embedded -d synthetic:alpha=0.8"),
+        ("more", "specbench ls drafts synthetic"),
+    )
+    return Listing(("kind", "drafts with", "needs", "sure of q"), rows, footer)
+
+
+def _kind(kind: Kind) -> Listing:
+    form = kind.name + (":ref" if kind.takes_ref else "")
+    options = ",".join(f"{option}=…" for option in kind.options)
+    if kind.any_options:
+        options = "key=value…"
+    if options:
+        form += f"{',' if kind.takes_ref else ':'}{options}"
+    law = {
+        "context": "the text so far",
+        "start": "the text, and where the cycle began",
+        None: "as the class says",
+    }
+    rows = (
+        ("drafts with", kind.drafts_with),
+        ("written", f"[label=]{form}"),
+        ("options", "any" if kind.any_options else ", ".join(kind.options) or "none"),
+        ("needs", kind.needs),
+        ("costs", kind.costs),
+        ("sure of q", kind.sure_of_q),
+        ("q depends on", law[kind.law]),
+        ("proposes", "γ tokens, or fewer" if kind.own_length else "γ tokens"),
+        ("times", "simulated, in columns of their own" if kind.simulated_time else "measured"),
+    )
+    return Listing((kind.name, ""), rows)
+
+
+def _datasets() -> Listing:
+    rows = tuple(
+        (name, str(len(prompts)), about, ", ".join(categories_of(prompts)))
+        for name, about in DATASETS.items()
+        for prompts in [load_prompts(name)]
+    )
+    footer = (
+        ("files", "a path that ends in .jsonl, .json, .csv, .parquet or .txt"),
+        ("hub", "hf:owner/name:split:column"),
+        ("example", "specbench run --dataset general --category chat,code"),
+    )
+    return Listing(("name", "prompts", "meant for", "categories"), rows, footer)
+
+
+def _recipes() -> Listing:
+    rows = tuple((name, load_recipe(path).question) for name, path in shipped_recipes().items())
+    footer = (
+        ("example", "specbench run quickstart"),
+        ("more", "specbench ls recipes quickstart > mine.yaml"),
+    )
+    return Listing(("recipe", "answers"), rows, footer)
+
+
+def _engines() -> Listing:
+    return Listing(("engine", "runs", "needs", "drafts"), ENGINES)
+
+
+def _forwards() -> Listing:
+    rows = tuple((mode.name, mode.needs, mode.what) for mode in MODES.values())
+    return Listing(("forward", "needs", "carries out"), rows, (("example", FORWARD_EXAMPLE),))
+
+
+TABLES: dict[str, Callable[[], Listing]] = {
+    "drafts": _drafts,
+    "datasets": _datasets,
+    "recipes": _recipes,
+    "engines": _engines,
+    "forwards": _forwards,
+}
+
+
+def show(what: str, name: str = "") -> None:
+    """Print a listing to stdout."""
+    sign = Signs(sys.stdout)
+    for line in lines(listing(what, name), shutil.get_terminal_size().columns):
+        print(sign(line))
+
+
+def lines(found: Listing, width: int) -> list[str]:
+    """A listing as text: a header and one rule; a recipe stays the file that it is."""
+    if len(found.columns) == 1:
+        return [line for (line,) in found.rows]
+    sizes = [max(map(len, column)) for column in zip(found.columns, *found.rows, strict=True)]
+    sizes[-1] = min(sizes[-1], max(width - sum(sizes[:-1]) - 2 * len(sizes[:-1]), NARROWEST))
+    header, *body = (_line(row, sizes) for row in (found.columns, *found.rows))
+    rule = "─" * (sum(sizes) + 2 * (len(sizes) - 1))
+    footer = [f"{label:<8} {text}" for label, text in found.footer]
+    return [header, rule, *body, *([""] if footer else []), *footer]
+
+
+def _line(row: Sequence[str], sizes: Sequence[int]) -> str:
+    cells = [cell.ljust(size) for cell, size in zip(row, sizes, strict=True)]
+    if len(row[-1]) > sizes[-1]:
+        cells[-1] = row[-1][: sizes[-1] - 1] + "…"
+    return "  ".join(cells).rstrip()
+
+
+def validated(name: str) -> str:
+    """One line on what a recipe or a file of prompts holds; a fault is raised."""
+    path = Path(name)
+    if path.suffix in SUFFIXES or (name in shipped_recipes() and not path.is_file()):
+        return f"ok  {name}: {_recipe_holds(get_recipe(name))}"
+    return f"ok  {name}: {_prompts_hold(load_prompts(name))}"
+
+
+def _recipe_holds(recipe: Recipe) -> str:
+    blocks = expand(recipe)
+    cells = sum(len(block.cells) for block in blocks)
+    drafts = ", ".join(draft.label for draft in recipe.drafts)
+    size = f"{_plural(len(blocks), 'block')}, {_plural(cells, 'cell')}"
+    return f"{recipe.target.label} with {drafts}; {size}; {_chosen(recipe)}"
+
+
+def _chosen(recipe: Recipe) -> str:
+    config = recipe.prompts
+    if config.dataset.startswith("hf:"):
+        return f"prompts of {config.dataset}, not fetched"
+    if lengths := recipe.measure.context_length:
+        documents, _ = select(load_prompts(config.dataset), config.categories)
+        tokens = ", ".join(map(str, lengths))
+        return f"prompts of {tokens} tokens from {_plural(len(documents), 'document')}"
+    prompts, note = select(load_prompts(config.dataset), config.categories, config.num)
+    return f"{_plural(len(prompts), 'prompt')} of {config.dataset}{f' ({note})' if note else ''}"
+
+
+def _prompts_hold(prompts: Sequence[RawPrompt]) -> str:
+    turns = sum(prompt.num_turns for prompt in prompts)
+    held = _plural(len(prompts), "prompt")
+    if turns > len(prompts):
+        held += f", {turns} turns"
+    counts = _counts(prompts)
+    return f"{held}; {counts}" if counts else held
+
+
+def _counts(prompts: Sequence[RawPrompt]) -> str:
+    return ", ".join(f"{name} {n}" for name, n in categories_of(prompts).items() if name)
+
+
+def _plural(number: int, noun: str) -> str:
+    shown = f"{number:,}" if number > 9999 else str(number)
+    return f"{shown} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,1 @@
+"""What is to be measured: recipes, references to models, draft lengths, forward modes."""

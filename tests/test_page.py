@@ -14,13 +14,13 @@ import pytest
 from sample_run import THREE, Draft, build, score
 
 from specbench.charts.plot_style import GROUND
-from specbench.closed_form import theory
 from specbench.html_page.page import MOST_SCENES, report_html
 from specbench.html_page.page_answers import cards, headline
 from specbench.html_page.page_samples import PIECES, read_pieces, sampled, write_pieces
 from specbench.html_page.page_svg import COLORS, page_svg
 from specbench.html_page.page_tables import prompt_sheet
 from specbench.judgement.advise import advise
+from specbench.package import PACKAGE
 from specbench.reports.markdown import LIMIT, report_markdown
 from specbench.reports.report import report
 from specbench.result_files import files
@@ -335,7 +335,7 @@ def test_texts_and_marks_stand_out_in_both_themes() -> None:
                 assert contrast(color, ground) >= 4.5, name
             elif name.startswith("series"):
                 assert contrast(color, ground) >= 3, name
-    css = (Path(theory.__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
+    css = (PACKAGE / "templates" / "report.css").read_text(encoding="utf-8")
     for block in re.findall(r":root\{([^}]*)\}", css):
         found = dict(re.findall(r"--([a-z-]+):(#[0-9a-f]{3,6})\b", block))
         found = {

@@ -102,9 +102,10 @@ FLOORS: list[tuple[list[str], set[str]]] = [
             verification: verify_exact verify_sequence verify_text verify_passes verify_greedy
                 verify verify_record
             measure: doctor pair_check time_map profiling
+            training: plan losses optimizers store texts teacher students held_out train open view
             """
         ),
-        {"numpy", "torch", "transformers", "psutil", "rich"},
+        {"numpy", "torch", "transformers", "psutil", "rich", "safetensors"},
     ),
     (["*"], {"numpy", "rich"}),
     (["cli"], {"typer"}),

@@ -25,7 +25,7 @@ def test_the_picture_and_the_linked_files_are_there() -> None:
 
 
 def test_the_commands_named_exist() -> None:
-    named = re.findall(r"`(\w+)`", README.read_text(encoding="utf-8").split("## Words")[0])
+    named = re.findall(r"`([\w-]+)`", README.read_text(encoding="utf-8").split("## Words")[0])
     known = {
         command.name or command.callback.__name__
         for command in app.registered_commands

@@ -13,6 +13,7 @@ from scripts.embedded import models
 from scripts.embedded.sample import make_shard
 from scripts.embedded.target import record
 from scripts.embedded.training import Plan, Run
+from specbench.training.losses import mixed, soft_losses, variation_share
 
 PLAN = Plan("draft", steps=1000, rate=1e-2, warmup=30, batch=16, log_every=50, save_every=100)
 MORE = Plan("draft-more", steps=1500, rate=6e-3, warmup=20, batch=16, log_every=50, save_every=50)
@@ -55,16 +56,6 @@ class Pool:
         return torch.stack(rows), torch.stack(probs)
 
 
-def losses(
-    model: LlamaForCausalLM, tokens: torch.Tensor, probs: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The soft cross entropy (KL but for a constant) and the total variation, as means."""
-    logs = torch.log_softmax(model(tokens[:, :-1], use_cache=False).logits, dim=-1)
-    cross = -(probs * logs).sum(-1).mean()
-    variation = 0.5 * (probs - logs.exp()).abs().sum(-1).mean()
-    return cross, variation
-
-
 def _stage(
     model: LlamaForCausalLM,
     pool: Pool,
@@ -79,10 +70,12 @@ def _stage(
     seen: list[float] = []
 
     def loss_at(step: int) -> torch.Tensor:
-        cross, variation = losses(model, *pool.batch(before + step, plan.batch))
-        seen.append(float(variation.detach()))
-        share = VARIATION_SHARE * min(1.0, 2 * (before + step) / PLAN.steps)
-        return (1 - share) * cross + share * 4 * variation
+        tokens, probs = pool.batch(before + step, plan.batch)
+        logits = model(tokens[:, :-1], use_cache=False).logits
+        cross, variation = soft_losses(logits, probs)
+        seen.append(float(variation.detach().mean()))
+        share = variation_share(before + step, PLAN.steps, VARIATION_SHARE)
+        return mixed(cross, variation, share)
 
     def look(step: int, loss: float) -> None:
         recent = 1 - float(np.mean(seen[-plan.log_every :]))

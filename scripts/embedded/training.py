@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from transformers import LlamaForCausalLM
+
+from specbench.training.optimizers import descend, optimizers, rate_at
 
 LENGTH = 256
 
@@ -31,10 +32,8 @@ class Plan:
 
     def rate_at(self, step: int) -> float:
         """A short warm-up, then half a cosine down to the floor at the horizon."""
-        if step < self.warmup:
-            return self.rate * (step + 1) / self.warmup
-        part = (step - self.warmup) / max(1, (self.horizon or self.steps) - self.warmup)
-        return self.rate * (self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * part)))
+        horizon = self.horizon or self.steps
+        return rate_at(step, self.rate, warmup=self.warmup, horizon=horizon, floor=self.floor)
 
 
 def windows(
@@ -47,24 +46,13 @@ def windows(
     return np.stack([row[start : start + length] for start in starts])
 
 
-def optimizers(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of the layers, AdamW for embeddings and norms."""
-    inner = [p for name, p in model.named_parameters() if p.ndim == 2 and "layers" in name]
-    ids = {id(p) for p in inner}
-    outer = [p for p in model.parameters() if id(p) not in ids]
-    return [
-        torch.optim.Muon(inner, lr=1.0, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(outer, lr=1.0, betas=(0.9, 0.98), weight_decay=0.0),
-    ]
-
-
 class Run:
     """A stage in progress: model, optimizers, step; saved now and then to its file."""
 
     def __init__(self, model: LlamaForCausalLM, plan: Plan, work: Path) -> None:
         self.model, self.plan = model, plan
         self.file = work / f"{plan.name}.pt"
-        self.optimizers = optimizers(model)
+        self.optimizers = optimizers(model, "muon")
         self.step = 0
         if self.file.exists():
             state = torch.load(self.file, weights_only=True)
@@ -85,13 +73,7 @@ class Run:
 
     def update(self, loss: torch.Tensor) -> None:
         """One optimizer step from a loss."""
-        torch.autograd.backward(loss)
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = self.plan.rate_at(self.step)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        descend(self.model, self.optimizers, loss, self.plan.rate_at(self.step))
         self.step += 1
 
     def train(

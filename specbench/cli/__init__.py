@@ -19,6 +19,7 @@ from specbench.cli.rank import rank
 from specbench.cli.report import report
 from specbench.cli.run import run
 from specbench.cli.theory import theory
+from specbench.cli.train_draft import train_draft
 from specbench.cli.typed import Told, in_our_words, is_help
 from specbench.cli.validate import validate
 from specbench.cli.verify import verify
@@ -67,6 +68,7 @@ for _command in (
 ):
     app.command()(_command)
 app.command("map")(quiet_end(speed_map))
+app.command("train-draft")(train_draft)
 
 
 app.command("import")(quiet_end(import_))

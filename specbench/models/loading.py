@@ -168,9 +168,7 @@ def check_dtype(name: str | None, device: torch.device, flag: str = "--dtype") -
 def _explained(source: Source, what: str) -> Iterator[None]:
     """Turn what transformers raises on a bad reference into one message."""
     level = hf_logging.get_verbosity()
-    bars = hf_logging.is_progress_bar_enabled()
     hf_logging.set_verbosity_error()
-    hf_logging.disable_progress_bar()
     # Each try to reach the hub would be told, and then what came of them all.
     hub = logging.getLogger("huggingface_hub")
     told = hub.level
@@ -178,7 +176,7 @@ def _explained(source: Source, what: str) -> Iterator[None]:
     # The GGUF reader draws a bar of its own that heeds no setting.
     silent = redirect_stderr(StringIO()) if source.gguf_file else nullcontext()
     try:
-        with silent:
+        with silent, quiet_bars():
             yield
     except UsageError:
         raise
@@ -201,6 +199,16 @@ def _explained(source: Source, what: str) -> Iterator[None]:
     finally:
         hf_logging.set_verbosity(level)
         hub.setLevel(told)
+
+
+@contextmanager
+def quiet_bars() -> Iterator[None]:
+    """No progress bars of transformers' own."""
+    bars = hf_logging.is_progress_bar_enabled()
+    hf_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
         if bars:
             hf_logging.enable_progress_bar()
 

@@ -24,7 +24,7 @@ import numpy as np
 from specbench.cli.run_flow import opened, recipe_of
 from specbench.engines.probe import time_cycles
 from specbench.latency.latency_model import Floats, LatencyModel, fit_cycles
-from specbench.measure.preflight import draft_ref
+from specbench.measure.opening import draft_ref
 from specbench.prompt_sets.long_prompts import prepare_lengths
 from specbench.settings.recipe import laws
 
@@ -80,7 +80,7 @@ def timed(
     flags = {"target": target, "draft": [draft], "temperature": "0", "quiet": True}
     flags |= {"no_color": True, "keep_going": False, "gamma": "8"}
     ready, _ = opened(recipe_of(flags), flags, fill_batches=False)
-    engine = ready.engine
+    engine = ready.own
     engine.open_draft(draft_ref(ready.recipe.drafts[0]))
     lengths = sorted({*FIT["context"], *HELD_OUT["context"]})
     prompts = prepare_lengths(ready.recipe.prompts, engine.tokenizer, lengths).by_length

@@ -129,9 +129,40 @@ class Cycle:
         return self.censor != ""
 
     @property
+    def untimed(self) -> bool:
+        """Whether no phase has a time of its own."""
+        return all(math.isnan(s) for s in (self.draft_s, self.verify_s, self.other_s))
+
+    @property
     def seconds(self) -> float:
         """Wall time of the cycle."""
         return self.draft_s + self.verify_s + self.other_s
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Sums of one generation from an engine that does not tell its cycles; None: not known.
+
+    A batch whose counters are only known together has them in its first generation.
+    """
+
+    num_target_forwards: int | None = None
+    num_cycles: int | None = None
+    """With those that drafted nothing: on plain text a server's drafts are fewer."""
+    num_drafted: int | None = None
+    num_tested: int | None = None
+    num_accepted: int | None = None
+    num_full_accept: int | None = None
+    num_censored: int | None = None
+    num_undrafted: int | None = None
+    positions: tuple[tuple[int, int], ...] = ()
+    """(tested, accepted) from position 1 on; empty where they are not known."""
+    timed_tokens: int | None = None
+    """Delivered tokens that came in `live_s`."""
+    live_s: float = math.nan
+    """Decode time: from the first tokens, which end the prefill, to the last."""
+    share_s: float = math.nan
+    """Its part of the batch's time: sums to wall time over a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,19 +178,29 @@ class Generation:
     token_ids: tuple[int, ...] = ()
     """Delivered tokens."""
     cycles: tuple[Cycle, ...] = ()
+    counts: Counts | None = None
+    """In place of cycles, where an engine gives sums alone."""
     prefill_s: float = math.nan
-    """Time before the first cycle: prompt passes of both models, index building."""
+    """Time before the first timed cycle: prompt passes of both models, index building; with the
+    first tokens where an engine gives these together with the prompt pass."""
     cpu_s: float = math.nan
     """Process CPU time of the decode phase, shared among the rows of the batch."""
     peak_memory_mb: float = math.nan
     notes: tuple[str, ...] = field(default=())
 
     @property
+    def timed(self) -> tuple[Cycle, ...]:
+        """Cycles with a time; a first one may be part of the prompt pass, and has none."""
+        return tuple(c for c in self.cycles if not c.untimed)
+
+    @property
     def live_s(self) -> float:
-        """Time in which the row took part in cycles."""
-        return math.fsum(c.seconds for c in self.cycles)
+        """Time in which the row took part in timed cycles."""
+        return self.counts.live_s if self.counts else math.fsum(c.seconds for c in self.timed)
 
     @property
     def share_s(self) -> float:
-        """Cycle time divided among the live rows; sums to wall time over a batch."""
-        return math.fsum(c.seconds / c.rows for c in self.cycles)
+        """Timed cycles' time divided among the live rows; sums to wall time over a batch."""
+        if self.counts:
+            return self.counts.share_s
+        return math.fsum(c.seconds / c.rows for c in self.timed)

@@ -31,7 +31,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
     (
         placed(
             """
-            specbench: records kinds
+            specbench: records kinds engine_table
             closed_form: cycle_law inverse_law run_law speed_law theory trace
             settings: gamma
             estimators: intervals
@@ -54,14 +54,14 @@ FLOORS: list[tuple[list[str], set[str]]] = [
     (
         placed(
             """
-            settings: places recipe_values recipe_faults recipe_check recipe_specs recipe
-                recipe_load
+            settings: places recipe_values recipe_faults recipe_check recipe_parts
+                recipe_specs recipe engine_limits recipe_load
             prompt_sets: prompt_files
             settings: model_refs
             prompt_sets: prompt_rows prompt_hub prompts long_prompts
             result_files: files lock schema checked contradictions rows results cycle_sums cells
-                matched score_files scored_cells recovery summary journal rank_files rank_read
-                map_files
+                acceptance matched score_files scored_cells recovery summary journal rank_files
+                rank_read map_files
             """
         ),
         {"numpy", "pydantic", "pydantic_core", "yaml"},
@@ -97,8 +97,8 @@ FLOORS: list[tuple[list[str], set[str]]] = [
     (
         placed(
             """
-            measure: interrupt preflight manifest destination live progress score score_starts
-                scoring sweep ab rank_texts rank
+            measure: interrupt opening preflight manifest destination live progress score
+                score_starts scoring scorer sweep ab rank_texts rank
             verification: verify_exact verify_sequence verify_text verify_passes verify_greedy
                 verify verify_record
             measure: doctor pair_check time_map profiling

@@ -11,9 +11,9 @@ import pytest
 from test_cases_cli import generations, lines, measure, specbench, summary
 from test_prompts import CHAT, tokenizer
 
+from specbench.engines.selftest import TESTED_TOKENS, short
 from specbench.errors import UsageError
 from specbench.judgement.advise import advise
-from specbench.measure.preflight import TESTED_TOKENS, short
 from specbench.prompt_sets.long_prompts import LongPrompts, prepare_lengths
 from specbench.prompt_sets.prompts import load_prompts
 from specbench.records import Prompt
@@ -21,7 +21,8 @@ from specbench.reports.context_table import CONTEXT_HEADS
 from specbench.reports.roofline_view import Rooflines
 from specbench.result_files import files
 from specbench.result_files.results import load_measured
-from specbench.settings.recipe import PromptsConfig, Recipe, merge_flags
+from specbench.settings.recipe import Recipe, merge_flags
+from specbench.settings.recipe_parts import PromptsConfig
 from tests.prompt_data import rows, written
 
 IDS = {"one": 5, "two": 6, "three": 7, "four": 8}

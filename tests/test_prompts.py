@@ -20,7 +20,7 @@ from specbench.prompt_sets.prompts import (
     set_hash,
     template_note,
 )
-from specbench.settings.recipe import PromptsConfig
+from specbench.settings.recipe_parts import PromptsConfig
 from tests.prompt_data import rows, written
 
 WORDS = ("<unk>", "<s>", "</s>", "user:", "assistant:", "one", "two", "three", "four")

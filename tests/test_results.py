@@ -449,7 +449,7 @@ def test_a_row_that_is_cut_is_refused(tmp_path: Path) -> None:
     writer.write_group("small", cell(0), 0, 0, [generation("p0", [cycle(0, 0)])])
     path = tmp_path / "r/generations.csv"
     path.write_text(path.read_text()[:-20] + "\n")
-    with pytest.raises(UsageError, match=r"generations.csv, row 2: \d+ fields instead of 31"):
+    with pytest.raises(UsageError, match=r"generations.csv, row 2: \d+ fields instead of 33"):
         load_run(tmp_path / "r")
 
 

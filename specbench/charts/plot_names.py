@@ -140,6 +140,7 @@ def _end(group: list[float], least: float) -> float:
 def dots(ax: Any, xs: Sequence[float], ys: Sequence[float], step: float = 4.0) -> Floats:
     """Pixels along a line, close enough that no text slips between them."""
     points = np.asarray(ax.transData.transform(np.column_stack([xs, ys])), dtype=np.float64)
+    points = points[np.isfinite(points).all(axis=1)]
     parts = [points]
     for start, end in pairwise(points):
         count = max(int(np.hypot(*(end - start)) / step), 1)

@@ -78,11 +78,16 @@ def gid_of(view: View, one: DraftFinding) -> str:
 
 
 def time_per_token(view: View, finding: Finding, style: Style) -> Any:
-    """Milliseconds per emitted token by phase, plain decoding first, from zero."""
+    """Milliseconds per emitted token by phase, plain decoding first, from zero.
+
+    None where the engine does not tell the phases apart.
+    """
     best = finding.best
     if best is None or best.block.baseline is None:
         return None
     rows = [best.block.baseline, *best.block.timed]
+    if any(row.number("t_verify_ms") is None for row in rows):
+        return None
     parts = [[_per_token(row, name) for row in rows] for name, *_ in _PARTS]
     fig, (ax,) = figure(style)
     margins(fig, [], style)

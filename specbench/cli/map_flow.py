@@ -10,6 +10,7 @@ from typing import Any
 
 from specbench.cli.run_flow import check_folder, opened, recipe_of, refuse_absent
 from specbench.errors import UsageError
+from specbench.settings.engine_limits import refuse_other
 from specbench.settings.recipe import Recipe, laws, merge_flags
 from specbench.signs import write_out
 
@@ -24,6 +25,7 @@ def map_flow(flags: dict[str, Any]) -> int:
     folder = flags["steps"]
     check_folder(flags["output_dir"], resumable=False)
     if folder is None:
+        refuse_other(recipe, "map times cycles")
         recipe = _with_batches(recipe)
         refuse_absent(recipe, keep_going=flags["keep_going"])
         folder, failed = _timed(recipe, flags, count_kept=alpha is None)

@@ -135,7 +135,18 @@ Forward = Annotated[
         rich_help_panel=HOW,
     ),
 ]
-Engine = Annotated[str | None, typer.Option(help="Engine: torch.", rich_help_panel=HOW)]
+Engine = Annotated[
+    str | None,
+    typer.Option(help="Engine: torch, our own loop (specbench ls engines).", rich_help_panel=HOW),
+]
+EngineArg = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="For engines that take arguments; repeatable (specbench ls engines NAME).",
+        rich_help_panel=HOW,
+    ),
+]
 Margin = Annotated[
     str | None,
     typer.Option(help="What counts as a difference, 0.03 is 3 %.", rich_help_panel=HOW),

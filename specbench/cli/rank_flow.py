@@ -12,6 +12,7 @@ from specbench.cli.run_flow import check_folder, opened, recipe_of, refuse_absen
 from specbench.errors import UsageError
 from specbench.kinds import simulated_time
 from specbench.latency.ranking import Ranking
+from specbench.settings.engine_limits import refuse_other
 from specbench.settings.recipe import Recipe
 from specbench.signs import write_out
 
@@ -47,6 +48,7 @@ def rank_flow(flags: dict[str, Any]) -> int:
 def _check(recipe: Recipe, texts: Path | None) -> None:
     """Refuse what can be seen to be in vain before models are read."""
     refuse_lengths(recipe)
+    refuse_other(recipe, "rank times and predicts")
     if not any(recipe.gamma):
         raise UsageError("--gamma 0: there is no γ to rank", hint="--gamma 1-8")
     if all(simulated_time(spec.kind, spec.options) for spec in recipe.drafts):

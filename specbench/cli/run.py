@@ -39,6 +39,7 @@ def run(
     threads: options.Threads = None,
     forward: options.Forward = None,
     engine: options.Engine = None,
+    engine_arg: options.EngineArg = None,
     margin: options.Margin = None,
     trust_remote_code: options.TrustRemoteCode = None,
     keep_going: options.KeepGoing = False,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from specbench.comparison.repeat import agreement, recipe_of_result, refuse_another, told
 from specbench.errors import RunError, UsageError, clean
 from specbench.prompt_sets.prompts import load_prompts, select
+from specbench.settings.engine_limits import refuse_other, refuse_unable
 from specbench.settings.model_refs import resolve
 from specbench.settings.recipe import Recipe, default_recipe, merge_flags
 from specbench.settings.recipe_faults import FLAGS
@@ -87,6 +88,9 @@ def opened(
 def run_flow(flags: dict[str, Any]) -> int:
     """Measure, report and return the exit code."""
     recipe = recipe_of(flags)
+    refuse_unable(recipe)
+    if flags["profile"]:
+        refuse_other(recipe, "--profile traces cycles")
     check_file(flags["csv"], "--csv")
     check_folder(flags["output_dir"], resume=bool(flags["resume"]))
     refuse_absent(recipe, keep_going=flags["keep_going"])

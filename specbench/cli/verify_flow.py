@@ -7,6 +7,7 @@ from typing import Any
 from specbench.cli.run_flow import opened, recipe_of, refuse_absent, refuse_lengths
 from specbench.errors import UsageError
 from specbench.result_files.results import read_manifest
+from specbench.settings.engine_limits import refuse_other
 from specbench.settings.recipe import Recipe, merge_flags
 from specbench.settings.recipe_values import CONFIG
 from specbench.signs import write_out
@@ -19,6 +20,7 @@ def verify_flow(flags: dict[str, Any]) -> int:
     """Verify, report, and return the exit code: 0, 3 or 4."""
     recipe = _with_defaults(recipe_of(flags), flags)
     refuse_lengths(recipe)
+    refuse_other(recipe, "verify tests the laws")
     if recipe.target.ref.startswith(CONFIG):
         what = "random weights have no law to verify: what they emit is as set as their acceptance"
         raise UsageError(what, where=f"--target {recipe.target.ref}", hint="real weights")

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from specbench.comparison.compare import CellChange, Comparison, chosen
+from specbench.estimators import stats
 from specbench.estimators.changes import Change
 from specbench.estimators.intervals import Interval
 from specbench.reports.tables import Column, Table, cells
@@ -182,13 +183,13 @@ def _parts(one: CellChange) -> dict[str, float]:
     shares, taus = [], []
     for pair in pairs:
         base, method = pair.baseline, pair.method
-        if not base.tokens[0] or not method.cycles[0] or not method.tokens[0]:
+        if not base.tokens_timed[0] or not method.cycles_timed[0] or not method.tokens[0]:
             return {}
-        step = float(base.live_s[0] / base.tokens[0])
+        step = float(stats.latency(base)[0])
         if step <= 0:
             return {}
         times = (method.draft_s, method.verify_s, method.other_s)
-        shares.append([float(t[0] / method.cycles[0]) / step for t in times])
+        shares.append([float(t[0] / method.cycles_timed[0]) / step for t in times])
         taus.append(float(method.tokens[0] / method.cycles[0]))
     whole = [sum(s) for s in shares]
     mean = (whole[0] + whole[1]) / 2

@@ -1,4 +1,8 @@
-"""The protocol of an engine, and what every engine has to be told."""
+"""The protocol of an engine, and what every engine has to be told.
+
+Two parts of a run ask for more than this protocol: `torch` alone has a self-test, forward modes and
+the models that score texts (`TorchEngine`).
+"""
 
 from __future__ import annotations
 
@@ -25,6 +29,10 @@ class Settings:
     max_new_tokens: int = 128
     ignore_eos: bool = False
     trust_remote_code: bool = False
+    arguments: tuple[tuple[str, str], ...] = ()
+    """`--engine-arg`: names and values, those of this engine."""
+    gammas: tuple[int, ...] = ()
+    """Every γ that will be asked for, 0 included, for engines that prepare them ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +56,55 @@ class SelfTest:
 
 
 class Engine(Protocol):
-    """Generates for cells. Models are loaded once per draft and freed after."""
+    """What every engine has. Models are loaded once per draft and freed after.
+
+    Made with `Settings`; what it cannot do stands in its row of `engine_table` and is refused
+    before it is made.
+    """
 
     name: str
+    settings: Settings
+    tokenizer: Any
+    """Of transformers, or one that encodes, decodes and renders chat templates like those."""
+
+    @property
+    def context(self) -> int:
+        """Tokens of prompt and output together: the smaller limit of the pair."""
 
     def open_target(self) -> None:
-        """Load the target and its tokenizer."""
+        """Load the target and its tokenizer, or reach what serves it."""
 
     def open_draft(self, draft: DraftRef) -> None:
         """Load a draft in place of the last one; refuses what cannot be paired."""
 
-    def self_test(self, prompts: Sequence[Prompt], batch_size: int, gamma: int) -> SelfTest:
-        """Compare rollback with recomputation on these models, at this batch size."""
+    def examine(self, prompts: Sequence[Prompt], gamma: int) -> dict[str, object]:
+        """Check the open draft as far as this engine can; what `run.json` says of it.
+
+        `law` (`context`, `start`) and `own_length` where they are not those of the kind, `dtype`,
+        `verify_rule` where it is not `exact`, `memory_mb`, `numeric_floor`,
+        `rollback_difference`: what is not known is absent.
+        """
+
+    def prepare(self, cells: Sequence[Cell], prompts: Sequence[Prompt]) -> None:
+        """Get ready for the cells of a block over these prompts; refuses what cannot be run."""
 
     def warm_up(self, cells: Sequence[Cell], prompts: Sequence[Prompt]) -> None:
         """Run every shape once, outside all counts."""
 
     def generate(self, cell: Cell, prompts: Sequence[Prompt], repeat: int) -> list[Generation]:
-        """One batch: a generation per prompt, in order."""
+        """One batch: a generation per prompt, in order. A failure is a status, not an error.
+
+        Engines that tell cycles fill `cycles`; others fill `counts` with what they know.
+        """
+
+    def text(self, ids: Sequence[int]) -> str:
+        """Token ids as text, special tokens left out."""
+
+    def describe(self) -> dict[str, str]:
+        """`device`, `dtype`, `draft_dtype` and `threads`, empty where they are not known."""
+
+    def facts(self) -> dict[str, object]:
+        """What else `run.json` says of the engine: versions, addresses, arguments."""
 
     def close(self) -> None:
-        """Free the models."""
+        """Free the models, or end what was started."""

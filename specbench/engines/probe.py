@@ -24,12 +24,14 @@ from specbench.engines.rows import Limits
 from specbench.engines.torch_engine import TorchEngine
 from specbench.models.sampling import uniforms
 from specbench.models.state import TextState
-from specbench.models.timing import Clock
+from specbench.models.timing import Clock, make_clock
 from specbench.records import Sampling
 
 BEFORE, AFTER = 2, 2
 """Plain steps timed per place before and after its cycles; one more, the first, is left out."""
 PLAIN_STEPS = BEFORE + AFTER
+STEPS, STEP_PAST = 7, 8
+"""One-token steps that are timed for a number of threads, and the tokens before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +148,18 @@ def _timed(job: Job, engine: TorchEngine) -> list[StepTime]:
 def _lengths(prompt: int, row: RowResult) -> list[int]:
     """Tokens of a row before each of its cycles."""
     return list(accumulate((len(cycle.emitted_ids) for cycle in row.cycles), initial=prompt))
+
+
+def step_seconds(engine: TorchEngine, threads: int) -> float:
+    """Median time of a one-token step of the target with so many threads, which stay set."""
+    engine.set_threads(threads)
+    with torch.inference_mode():
+        session = engine.target.session(1, STEP_PAST + 2)
+        tokens = torch.zeros(1, STEP_PAST + 2, dtype=torch.int64, device=engine.device)
+        session.prefill(tokens, STEP_PAST)
+        clock = make_clock(engine.device, STEPS + 1)
+        clock.mark()
+        for _ in range(STEPS):
+            session.feed(tokens, STEP_PAST, 1, STEP_PAST + 1, keep=1)
+            clock.mark()
+    return statistics.median(clock.seconds())

@@ -7,6 +7,7 @@ its stock attention and masks and without a cache.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,10 +18,18 @@ from specbench.errors import PairRefused
 from specbench.models import attention
 from specbench.models.lm import CausalLM, Session
 from specbench.models.sampling import total_variation
+from specbench.records import Prompt
 
 LIMITS = {torch.float64: 1e-8, torch.float32: 1e-3, torch.bfloat16: 0.0, torch.float16: 0.0}
 HALF_TV_LIMIT = 0.1
 LONGEST = 160
+TESTED_TOKENS = 2048
+"""The longest text that a self-test is given."""
+
+
+def short(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """The ends of long prompts: enough for a self-test, whose room grows by their square."""
+    return [replace(p, token_ids=p.token_ids[-TESTED_TOKENS:]) for p in prompts]
 
 
 def self_test(

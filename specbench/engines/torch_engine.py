@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -12,24 +11,22 @@ import torch
 
 from specbench.drafts import Context, Draft, open_draft
 from specbench.engines.base import DraftRef, SelfTest, Settings
-from specbench.engines.failures import is_out_of_memory, reason_of
+from specbench.engines.failures import failed, is_out_of_memory, reason_of, too_long
 from specbench.engines.loop import Job, RowResult, decode
 from specbench.engines.rows import Limits
-from specbench.engines.selftest import self_test
+from specbench.engines.selftest import self_test, short
 from specbench.errors import CellFailed, CellRefused, PairRefused, SpecbenchError
-from specbench.models import loading
+from specbench.models import environment, loading
 from specbench.models.forwards import Applied, apply_mode
 from specbench.models.lm import CausalLM
 from specbench.models.packed import Known
 from specbench.models.random_models import check_table
 from specbench.models.sampling import uniforms
-from specbench.models.timing import Clock, MemoryMeter, make_clock
-from specbench.records import Cell, Generation, Prompt, Status
+from specbench.models.timing import Clock, MemoryMeter
+from specbench.records import Cell, Generation, Prompt
 from specbench.settings.forward_modes import check_mode
 
 WARM_UP_TOKENS = 12
-STEPS, STEP_PAST = 7, 8
-"""One-token steps that are timed, and the tokens before them."""
 
 
 class TorchEngine:
@@ -133,6 +130,31 @@ class TorchEngine:
                 hint="a decoder-only model with attention; --debug shows where",
             ) from err
 
+    def examine(self, prompts: Sequence[Prompt], gamma: int) -> dict[str, object]:
+        """Rollback against recomputation, one text at a time, and what the draft declares."""
+        test = self.self_test(short(prompts), 1, gamma)
+        assert self.draft is not None
+        return {
+            "law": self.draft.law,
+            "own_length": self.draft.own_length,
+            "dtype": self.draft.dtype,
+            "numeric_floor": test.numeric_floor,
+            "rollback_difference": test.worst,
+            "memory_mb": self.draft.nbytes() / 2**20,
+        }
+
+    def prepare(self, cells: Sequence[Cell], prompts: Sequence[Prompt]) -> None:
+        """Reserve slots, and self-test at the batch size of the cells."""
+        gammas = [cell.gamma for cell in cells]
+        self.reserve(prompts, gammas)
+        size = cells[0].batch_size
+        if size > 1:
+            self.self_test(short(prompts[:size]), size, max(*gammas, 1))
+
+    def facts(self) -> dict[str, object]:
+        """The environment says it all."""
+        return {}
+
     def reserve(self, prompts: Sequence[Prompt], gammas: Sequence[int], more: int = 0) -> None:
         """Say what is coming, so that modes with fixed shapes prepare them once."""
         longest = max(len(p.token_ids) for p in prompts)
@@ -143,21 +165,7 @@ class TorchEngine:
 
     def set_threads(self, count: int) -> None:
         """CPU threads of torch, in this process."""
-        torch.set_num_threads(count)
-
-    def step_seconds(self, threads: int) -> float:
-        """Median time of a one-token step of the target with so many threads."""
-        self.set_threads(threads)
-        with torch.inference_mode():
-            session = self.target.session(1, STEP_PAST + 2)
-            tokens = torch.zeros(1, STEP_PAST + 2, dtype=torch.int64, device=self.device)
-            session.prefill(tokens, STEP_PAST)
-            clock = make_clock(self.device, STEPS + 1)
-            clock.mark()
-            for _ in range(STEPS):
-                session.feed(tokens, STEP_PAST, 1, STEP_PAST + 1, keep=1)
-                clock.mark()
-        return statistics.median(clock.seconds())
+        environment.set_threads(count)
 
     def _draft_models(self) -> list[CausalLM]:
         lm = getattr(self.draft, "lm", None)
@@ -183,15 +191,15 @@ class TorchEngine:
         try:
             results = self._decode(cell, fitting, repeat, self.settings.max_new_tokens)
         except CellFailed as err:
-            return self._failed(prompts, repeat, "error", err.what)
+            return failed(prompts, repeat, "error", err.what)
         except Exception as err:  # a model's own code may raise anything
             if not is_out_of_memory(err):
-                return self._failed(prompts, repeat, "error", reason_of(err))
+                return failed(prompts, repeat, "error", reason_of(err))
             self._free_cache()
-            return self._failed(prompts, repeat, "oom", f"out of memory at batch {len(prompts)}")
+            return failed(prompts, repeat, "oom", f"out of memory at batch {len(prompts)}")
         self._refuse_problem(cell)
         if self.draft and cell.gamma and not self.draft.finite():
-            return self._failed(prompts, repeat, "error", "the draft's logits not finite (W14)")
+            return failed(prompts, repeat, "error", "the draft's logits not finite (W14)")
         done = dict(zip((p.prompt_id for p in fitting), results, strict=True))
         peak = self.meter.peak_mb()
         return [self._generation(p, repeat, done.get(p.prompt_id), peak) for p in prompts]
@@ -247,7 +255,7 @@ class TorchEngine:
         self, prompt: Prompt, repeat: int, result: RowResult | None, peak: float
     ) -> Generation:
         if result is None:
-            return self._failed([prompt], repeat, "error", self._too_long(prompt))[0]
+            return too_long(prompt, repeat, self.context)
         return Generation(
             prompt.prompt_id,
             repeat,
@@ -261,24 +269,10 @@ class TorchEngine:
             notes=self._notes(result),
         )
 
-    def _too_long(self, prompt: Prompt) -> str:
-        return (
-            f"prompt of {len(prompt.token_ids)} tokens leaves no room "
-            f"in a context of {self.context}"
-        )
-
     def _notes(self, result: RowResult) -> tuple[str, ...]:
         if not result.row.draft_ended:
             return ()
         return ("a token above the draft's table ended drafting",)
-
-    def _failed(
-        self, prompts: Sequence[Prompt], repeat: int, status: Status, reason: str
-    ) -> list[Generation]:
-        return [
-            Generation(p.prompt_id, repeat, p.token_ids, status=status, reason=reason)
-            for p in prompts
-        ]
 
     def _free_draft(self) -> None:
         self._opened = None
@@ -294,5 +288,5 @@ class TorchEngine:
     def close(self) -> None:
         """Free the models."""
         self.draft = self._opened = None
-        del self.target
+        self.__dict__.pop("target", None)
         self._free_cache()

@@ -61,25 +61,25 @@ class Metric:
 
 def _cycle_ms(name: str) -> Callable[[Paired], Floats]:
     def found(pair: Paired) -> Floats:
-        return 1000 * ratio(getattr(pair.method, name), pair.method.cycles)
+        return 1000 * ratio(getattr(pair.method, name), pair.method.cycles_timed)
 
     return found
 
 
 def _step(pair: Paired) -> Floats:
     """Seconds of one step of the target alone."""
-    return ratio(pair.baseline.verify_s, pair.baseline.cycles)
+    return ratio(pair.baseline.verify_s, pair.baseline.cycles_timed)
 
 
 def cost_ratio(pair: Paired) -> Floats:
     """c: one draft step over one plain step of the same run."""
-    draft = ratio(pair.method.draft_s, pair.method.cycles)
+    draft = ratio(pair.method.draft_s, pair.method.cycles_timed)
     return ratio(draft, pair.method.gamma * _step(pair))
 
 
 def verify_ratio(pair: Paired) -> Floats:
     """v: the pass over γ + 1 positions over one plain step of the same run."""
-    return ratio(ratio(pair.method.verify_s, pair.method.cycles), _step(pair))
+    return ratio(ratio(pair.method.verify_s, pair.method.cycles_timed), _step(pair))
 
 
 ALPHA = Metric("alpha", lambda p: stats.alpha(p.method), 1, relative=False)

@@ -40,6 +40,10 @@ class CellSums:
     draft_s: Floats
     verify_s: Floats
     other_s: Floats
+    timed_cycles: Floats | None = None
+    """Cycles that the seconds cover; None: all."""
+    timed_tokens: Floats | None = None
+    """Delivered tokens that the seconds cover; None: all."""
     lengths: Floats | None = None
     """[M, gamma + 1]: cycles by the tokens that they drafted, where the draft chose how many."""
 
@@ -52,6 +56,16 @@ class CellSums:
     def effective(self) -> float:
         """Clusters of equal weight, by accept decisions, that would tell as much."""
         return effective_number(self.tested.sum(axis=1) if self.gamma else self.cycles)
+
+    @property
+    def cycles_timed(self) -> Floats:
+        """Cycles that the seconds of phases cover."""
+        return self.cycles if self.timed_cycles is None else self.timed_cycles
+
+    @property
+    def tokens_timed(self) -> Floats:
+        """Delivered tokens that the seconds cover, the prefill's left out."""
+        return self.tokens if self.timed_tokens is None else self.timed_tokens
 
     def total(self) -> Self:
         """One row: the sum over all clusters."""

@@ -236,14 +236,17 @@ def _per_prompt(one: DraftFinding) -> pd.DataFrame:
     own = _sums(one.choice.row)
     if one.block.baseline is not None:
         plain = _sums(one.block.baseline)
-        own["plain_s"] = plain["live_s"] / plain["num_output_tokens"]
+        own["plain_s"] = plain["live_s"] / plain["num_timed_tokens"]
     else:
         own["plain_s"] = float("nan")
-    own["speedup"] = own["plain_s"] * own["num_output_tokens"] / own["live_s"]
+    own["speedup"] = own["plain_s"] * own["num_timed_tokens"] / own["live_s"]
     return own
 
 
-_SUMMED = ["num_output_tokens", "num_cycles", "num_tested", "num_accepted", "live_s"]
+_SUMMED = [
+    *("num_output_tokens", "num_cycles", "num_tested", "num_accepted"),
+    *("num_timed_tokens", "live_s"),
+]
 
 
 def _sums(row: Row) -> pd.DataFrame:
@@ -267,7 +270,7 @@ def _prompt(
     firsts: Mapping[str, tuple[str, str]],
 ) -> Line:
     name = str(row["prompt_id"])
-    tokens, cycles, tested, kept, seconds = (real(row[key]) or 0.0 for key in _SUMMED)
+    tokens, cycles, tested, kept, timed, seconds = (real(row[key]) or 0.0 for key in _SUMMED)
     category, first = firsts.get(name, ("", ""))
     entries = (
         Entry(one_line(name)),
@@ -276,7 +279,7 @@ def _prompt(
         number(_known(row["speedup"])),
         number(kept / tested if tested else None, 3),
         number(tokens / cycles if cycles else None),
-        number(1000 * seconds / tokens if tokens else None),
+        number(1000 * seconds / timed if timed else None),
         number(tokens, 0),
         Entry(first),
     )

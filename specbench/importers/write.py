@@ -178,6 +178,9 @@ def _generations(cells: Sequence[Made]) -> Iterator[str]:
         for one in cell.group.requests:
             row: dict[str, object] = {**one.counts} if one.status == "ok" else {}
             row |= {"prefill_s": one.prefill_s, "live_s": one.live_s}
+            if one.live_s is not None:
+                tokens = row.get("num_output_tokens")
+                row["num_timed_tokens"] = tokens if one.timed_tokens is None else one.timed_tokens
             row |= {"cell": cell.id, **cell.keys, "prompt_id": one.prompt_id}
             row |= {"repeat": one.repeat, "status": one.status, "reason": one.reason}
             row["finish_reason"] = one.finish_reason

@@ -56,11 +56,11 @@ def baseline_drift(run: RunData) -> float | None:
     unless the change exceeds 5 % and twice its standard error.
     """
     rows = _good(run.generations)
-    rows = rows[(rows["gamma"] == 0) & (rows["num_output_tokens"] > 0) & (rows["live_s"] > 0)]
+    rows = rows[(rows["gamma"] == 0) & (rows["num_timed_tokens"] > 0) & (rows["live_s"] > 0)]
     if len(rows) < 9:
         return None
     keys = ["prompt_id", "batch_size", "context_length"]
-    time = (rows["live_s"] / rows["num_output_tokens"]).map(np.log)
+    time = (rows["live_s"] / rows["num_timed_tokens"]).map(np.log)
     by_prompt = time.groupby([rows[key] for key in keys], dropna=False)
     if int(by_prompt.transform("size").min()) > 1:
         time = time - by_prompt.transform("mean")

@@ -115,7 +115,8 @@ def per_cycle(cycles: pd.DataFrame, gamma: int, *, own_length: bool = False) -> 
     """Sums in which every cycle is a cluster of its own."""
     kept, tested = (cycles[n].to_numpy(np.float64) for n in ("num_accepted", "num_tested"))
     drafted, seconds = (cycles[n].to_numpy(np.float64) for n in ("gamma", "seconds"))
-    censored = cycles["censor"].to_numpy() != ""
+    censored, timed = cycles["censor"].to_numpy() != "", np.isfinite(seconds)
+    delivered = cycles["num_delivered"].to_numpy(np.float64)
     place, zero = np.arange(gamma), np.zeros(len(cycles))
     return CellSums(
         gamma=gamma,
@@ -126,12 +127,14 @@ def per_cycle(cycles: pd.DataFrame, gamma: int, *, own_length: bool = False) -> 
         drafted=drafted,
         full_accept=((kept == drafted) & (drafted > 0)).astype(np.float64),
         censored=censored.astype(np.float64),
-        tokens=cycles["num_delivered"].to_numpy(np.float64),
+        tokens=delivered,
         prefill_s=zero,
-        live_s=seconds,
+        live_s=np.where(timed, seconds, 0.0),
         share_s=zero,
         draft_s=zero,
         verify_s=zero,
         other_s=zero,
+        timed_cycles=timed.astype(np.float64),
+        timed_tokens=np.where(timed, delivered, 0.0),
         lengths=np.equal.outer(drafted, np.arange(gamma + 1)).astype(float) if own_length else None,
     )

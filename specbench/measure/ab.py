@@ -10,11 +10,13 @@ import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from specbench.engine_table import ENGINES
 from specbench.errors import UsageError
 from specbench.measure.destination import about
 from specbench.measure.interrupt import Interrupt
 from specbench.measure.preflight import Ready
 from specbench.measure.sweep import Outcome, Sweep, Watcher, generations_of
+from specbench.models.environment import set_threads
 from specbench.prompt_sets.prompts import set_hash
 from specbench.result_files.journal import RunWriter
 
@@ -91,6 +93,6 @@ def _in_turns(sweeps: Sequence[Sweep]) -> Iterator[None]:
 
 def _set_threads(sweep: Sweep) -> None:
     """Threads belong to the process, so each recipe sets its own before its turn."""
-    settings = sweep.engine.settings
-    if settings.threads:
-        sweep.engine.set_threads(settings.threads)
+    engine = sweep.engine
+    if engine.settings.threads and ENGINES[engine.name].in_process:
+        set_threads(engine.settings.threads)

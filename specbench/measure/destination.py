@@ -64,7 +64,6 @@ def _refuse_changed_prompts(folder: Path, ready: Ready, key: str) -> None:
 
 def fresh_folder(ready: Ready, root: Path) -> Path:
     """A result folder that is not there yet, named by recipe, time and device."""
+    device = ready.engine.describe()["device"].partition(":")[0] or ready.engine.name
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    return files.free_folder(
-        root / files.safe_name(ready.recipe.name) / f"{stamp}-{ready.engine.device.type}"
-    )
+    return files.free_folder(root / files.safe_name(ready.recipe.name) / f"{stamp}-{device}")

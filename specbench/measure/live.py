@@ -13,7 +13,7 @@ from specbench.estimators.intervals import Interval, jackknife
 from specbench.estimators.sums import CellSums, Floats, Paired
 from specbench.records import Cell, Generation
 from specbench.result_files.cells import SUMS
-from specbench.result_files.rows import generation_sums
+from specbench.result_files.rows import by_place, generation_sums
 from specbench.settings.recipe import Block
 
 LEAST = 3
@@ -42,9 +42,8 @@ class Tally:
             found = generation_sums(one, self.gamma)
             own = np.array([found[name] or 0.0 for name in SUMS.values()])
             steps = np.zeros((2, self.gamma))
-            for cycle in one.cycles:
-                steps[0, : cycle.num_tested] += 1
-                steps[1, : cycle.num_accepted] += 1
+            for at, found_at in enumerate(by_place(one, self.gamma)[: self.gamma]):
+                steps[:, at] = found_at
             self.sums[group] = self.sums.get(group, 0.0) + own
             self.tested[group] = self.tested.get(group, 0.0) + steps
             self.prompts.add(one.prompt_id)

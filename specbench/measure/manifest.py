@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from specbench.latency.roofline import rates_dict, shape_dict
+from specbench.engine_table import ENGINES
+from specbench.engines.torch_engine import TorchEngine
+from specbench.latency.roofline import Shape, rates_dict, shape_dict
 from specbench.measure.preflight import Ready
 from specbench.models.device_rates import device_rates
 from specbench.models.environment import environment, model_identity
-from specbench.models.loading import DTYPES
+from specbench.models.loading import DTYPES, pick_device
 from specbench.models.random_models import is_random
 from specbench.models.shapes import shape_of
 from specbench.prompt_sets.prompts import dataset_label
@@ -25,18 +27,19 @@ def manifest_of(ready: Ready, command: Sequence[str]) -> dict[str, object]:
     """What `run.json` holds before the first cell."""
     recipe, engine = ready.recipe, ready.engine
     described = engine.describe()
+    own = engine if isinstance(engine, TorchEngine) else None
     return {
         "command": list(command),
         "started": now(),
         "recipe": canonical(recipe),
-        "environment": environment(engine.device),
+        "environment": environment(own.device if own else pick_device("cpu")),
         "settings": {
             "target": recipe.target.label,
             "engine": engine.name,
             "device": described["device"],
             "dtype": described["dtype"],
-            "forward": recipe.measure.forward,
-            "threads": int(described["threads"]),
+            "forward": recipe.measure.forward if ENGINES[engine.name].forwards else "",
+            "threads": int(described["threads"]) if described["threads"] else None,
             "dataset": dataset_label(recipe.prompts.dataset),
             "verify_rule": "exact",
             "eos_policy": "ignore" if recipe.sampling.ignore_eos else "stop",
@@ -44,9 +47,10 @@ def manifest_of(ready: Ready, command: Sequence[str]) -> dict[str, object]:
             "seed": recipe.sampling.seed,
             "repeats": recipe.measure.repeats,
             "max_new_tokens": recipe.sampling.max_new_tokens,
-            **({"weights": "random"} if is_random(engine.target.model) else {}),
+            **({"weights": "random"} if own and is_random(own.target.model) else {}),
         },
-        "roofline": roofline_of(ready),
+        **({"roofline": roofline_of(own, ready.shapes)} if own else {}),
+        **({"engine": facts} if (facts := engine.facts()) else {}),
         "drafts": ready.drafts,
         "refused": ready.refused,
         "prompt_form": _prompt_form(ready),
@@ -66,31 +70,29 @@ def _prompt_form(ready: Ready) -> dict[str, object]:
 
 def ending(ready: Ready) -> dict[str, object]:
     """What `run.json` learns at the end."""
-    modes = {
-        label: applied.told()
-        for label, applied in ready.engine.forwards.items()
-        if applied.mode != "eager"
-    }
+    applied = ready.engine.forwards if isinstance(ready.engine, TorchEngine) else {}
+    modes = {label: one.told() for label, one in applied.items() if one.mode != "eager"}
     known: dict[str, object] = {"ended": now(), "models": models_of(ready)}
     return {**known, "forward_modes": modes} if modes else known
 
 
-def roofline_of(ready: Ready) -> dict[str, object]:
+def roofline_of(own: TorchEngine, shapes: Mapping[str, Shape | None]) -> dict[str, object]:
     """What the device was measured to do, and what the models ask of it."""
-    target = shape_of(ready.engine.target)
-    every = {shape.dtype for shape in (target, *ready.shapes.values()) if shape}
+    target = shape_of(own.target)
+    every = {shape.dtype for shape in (target, *shapes.values()) if shape}
     dtypes = every & set(DTYPES)
     return {
-        "rates": rates_dict(device_rates(ready.engine.device, sorted(dtypes))),
+        "rates": rates_dict(device_rates(own.device, sorted(dtypes))),
         "target": shape_dict(target),
-        "drafts": {label: shape_dict(shape) for label, shape in ready.shapes.items()},
+        "drafts": {label: shape_dict(shape) for label, shape in shapes.items()},
     }
 
 
 def models_of(ready: Ready) -> dict[str, object]:
     """The hash or the revision of each model, by label."""
     recipe = ready.recipe
-    config = ready.engine.target.model.config
+    own = ready.engine if isinstance(ready.engine, TorchEngine) else None
+    config = own.target.model.config if own else None
     found = {recipe.target.label: model_identity(recipe.target.location, config)}
     for spec in recipe.drafts:
         if spec.model:

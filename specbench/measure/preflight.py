@@ -6,16 +6,18 @@ What cannot be measured is refused here, so that a sweep does not find it out af
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from specbench.engines.base import DraftRef, SelfTest, Settings
+from specbench.engines.base import Engine
 from specbench.engines.failures import is_out_of_memory, reason_of
+from specbench.engines.probe import step_seconds
+from specbench.engines.selftest import short
 from specbench.engines.torch_engine import TorchEngine
 from specbench.errors import CellRefused, PairRefused, SpecbenchError, UsageError
 from specbench.kinds import kind_told, simulated_time
 from specbench.latency.roofline import Shape
-from specbench.models.environment import default_threads
+from specbench.measure.opening import draft_ref, make_engine, own_loop
 from specbench.models.loading import resolve
 from specbench.models.shapes import shape_of
 from specbench.prompt_sets.long_prompts import prepare_lengths
@@ -28,16 +30,13 @@ from specbench.settings.recipe_values import CONFIG
 
 Say = Callable[[str], None]
 
-TESTED_TOKENS = 2048
-"""The longest text that a self-test reads."""
-
 
 @dataclass(frozen=True, slots=True)
 class Ready:
     """A target, drafts that can be measured with it, and prompts."""
 
     recipe: Recipe
-    engine: TorchEngine
+    engine: Engine
     prompts: tuple[Prompt, ...]
     blocks: tuple[Block, ...]
     drafts: dict[str, dict[str, object]]
@@ -51,41 +50,14 @@ class Ready:
     shapes: dict[str, Shape | None] = field(default_factory=dict)
     """What a forward of each draft reads and computes, where that is known."""
 
+    @property
+    def own(self) -> TorchEngine:
+        """The engine, where it is our own loop; else refused."""
+        return own_loop(self.engine)
+
     def prompts_at(self, context_length: int | None) -> tuple[Prompt, ...]:
         """The prompts of a block with this context length."""
         return self.prompts if context_length is None else self.by_length[context_length]
-
-
-def settings_of(recipe: Recipe) -> Settings:
-    """What the engine has to know of a recipe."""
-    measure, sampling = recipe.measure, recipe.sampling
-    return Settings(
-        target=recipe.target.location,
-        target_label=recipe.target.label,
-        dtype=measure.dtype,
-        draft_dtype=measure.draft_dtype,
-        device=measure.device,
-        threads=measure.threads or default_threads(),
-        forward=measure.forward,
-        seed=sampling.seed,
-        max_new_tokens=sampling.max_new_tokens,
-        ignore_eos=sampling.ignore_eos,
-        trust_remote_code=measure.trust_remote_code,
-    )
-
-
-def draft_ref(spec: DraftSpec) -> DraftRef:
-    """A recipe's draft as an engine opens it."""
-    return DraftRef(spec.label, spec.kind, spec.location, tuple(sorted(spec.options.items())))
-
-
-def make_engine(recipe: Recipe) -> TorchEngine:
-    """The engine that a recipe names."""
-    if recipe.measure.engine != "torch":
-        raise UsageError(
-            f'--engine "{recipe.measure.engine}": no such engine', hint="specbench ls engines"
-        )
-    return TorchEngine(settings_of(recipe))
 
 
 def get_ready(
@@ -101,6 +73,7 @@ def get_ready(
     if not keep_going:
         _find_drafts(recipe)
     engine.open_target()
+    alone = engine.context
     found = _found(recipe, engine)
     for note in found.notes:
         say(f"note: {note}")
@@ -112,10 +85,10 @@ def get_ready(
         try:
             drafts[spec.label] = _check(engine, recipe, spec, found.first)
             refuse_long(engine, recipe, spec.label)
-            lm = getattr(engine.draft, "lm", None)
+            lm = getattr(getattr(engine, "draft", None), "lm", None)
             configs[spec.label] = getattr(lm, "config", None)
             shapes[spec.label] = None if lm is None else shape_of(lm)
-            _tell_context(engine, spec, found.first, say)
+            _tell_context(engine, spec, found.first, alone, say)
         except SpecbenchError as err:
             if not keep_going:
                 raise
@@ -143,13 +116,13 @@ class _Found:
     by_length: dict[int, tuple[Prompt, ...]] = field(default_factory=dict)
 
 
-def _found(recipe: Recipe, engine: TorchEngine) -> _Found:
+def _found(recipe: Recipe, engine: Engine) -> _Found:
     """The prompts that a recipe asks for, as tokens."""
     lengths = recipe.measure.context_length
     if not lengths:
         plain = prepare(recipe.prompts, engine.tokenizer)
         return _Found(plain.raw, plain.first, plain.notes)
-    refuse_long(engine, recipe, engine.target.label)
+    refuse_long(engine, recipe, engine.settings.target_label)
     found = prepare_lengths(recipe.prompts, engine.tokenizer, lengths)
     return _Found((), found.by_length[max(lengths)], found.notes, found.by_length)
 
@@ -170,7 +143,7 @@ def refuse_random(recipe: Recipe) -> None:
             )
 
 
-def refuse_long(engine: TorchEngine, recipe: Recipe, label: str) -> None:
+def refuse_long(engine: Engine, recipe: Recipe, label: str) -> None:
     """Refuse a context length that leaves no room for the new tokens, in the target or the pair."""
     for length in recipe.measure.context_length or ():
         tokens, limit = recipe.sampling.max_new_tokens, engine.context
@@ -186,11 +159,6 @@ def refuse_long(engine: TorchEngine, recipe: Recipe, label: str) -> None:
             )
 
 
-def short(prompts: Sequence[Prompt]) -> list[Prompt]:
-    """The ends of long prompts: enough for a self-test, whose room grows by their square."""
-    return [replace(p, token_ids=p.token_ids[-TESTED_TOKENS:]) for p in prompts]
-
-
 def _find_drafts(recipe: Recipe) -> None:
     """Refuse a draft that is plainly not there before the target is read."""
     for spec in recipe.drafts:
@@ -199,12 +167,12 @@ def _find_drafts(recipe: Recipe) -> None:
 
 
 def _check(
-    engine: TorchEngine, recipe: Recipe, spec: DraftSpec, prompts: Sequence[Prompt]
+    engine: Engine, recipe: Recipe, spec: DraftSpec, prompts: Sequence[Prompt]
 ) -> dict[str, object]:
     engine.open_draft(draft_ref(spec))
     gamma = max(recipe.gamma)
     try:
-        test: SelfTest = engine.self_test(short(prompts[:1]), 1, max(1, gamma))
+        known = engine.examine(prompts[:1], max(1, gamma))
     except (RuntimeError, MemoryError) as err:
         if not is_out_of_memory(err):
             raise
@@ -219,41 +187,35 @@ def _check(
         engine.warm_up(probes, short(prompts[:1]))
     except CellRefused as err:
         raise PairRefused(err.what, where=f"--draft {spec.label}") from err
-    draft = engine.draft
-    assert draft is not None
+    simulated = simulated_time(spec.kind, spec.options)
     return {
         "kind": kind_told(spec.kind, spec.options),
-        "law": draft.law,
-        "own_length": draft.own_length,
-        "dtype": draft.dtype,
-        "numeric_floor": test.numeric_floor,
-        "rollback_difference": test.worst,
-        "memory_mb": draft.nbytes() / 2**20,
-        "simulated_c": float(spec.options.get("c", 0.0))
-        if simulated_time(spec.kind, spec.options)
-        else None,
+        **known,
+        "simulated_c": float(spec.options.get("c", 0.0)) if simulated else None,
     }
 
 
 def _tell_context(
-    engine: TorchEngine, spec: DraftSpec, prompts: Sequence[Prompt], say: Say
+    engine: Engine, spec: DraftSpec, prompts: Sequence[Prompt], alone: int, say: Say
 ) -> None:
     """Say so if the draft's shorter context will end texts that the target could go on with."""
     longest = max(len(p.token_ids) for p in prompts) + engine.settings.max_new_tokens
-    ours, pair = engine.target.context, engine.context
-    if pair < min(ours, longest):
+    pair = engine.context
+    if pair < min(alone, longest):
         say(
-            f"warning: {spec.label} sees {pair} tokens and {engine.target.label} {ours}: "
+            f"warning: {spec.label} sees {pair} tokens and {engine.settings.target_label} {alone}: "
             f"prompt and output together end at {pair} in all cells of {spec.label}"
         )
 
 
-def _tell_threads(engine: TorchEngine, recipe: Recipe, say: Say) -> None:
+def _tell_threads(engine: Engine, recipe: Recipe, say: Say) -> None:
     """Say so if the default number of threads is slower than one, as on busy cores."""
     many = engine.settings.threads or 1
-    if recipe.measure.threads or many == 1 or engine.device.type != "cpu":
+    if not isinstance(engine, TorchEngine) or recipe.measure.threads or many == 1:
         return
-    slow, fast = engine.step_seconds(many), engine.step_seconds(1)
+    if engine.device.type != "cpu":
+        return
+    slow, fast = step_seconds(engine, many), step_seconds(engine, 1)
     engine.set_threads(many)
     if slow > 1.1 * fast:
         say(
@@ -276,7 +238,7 @@ def _check_batches(recipe: Recipe, count: int, say: Say) -> None:
 
 
 def with_turns(
-    engine: TorchEngine, raw: Sequence[RawPrompt], first: Sequence[Prompt], say: Say
+    engine: Engine, raw: Sequence[RawPrompt], first: Sequence[Prompt], say: Say
 ) -> tuple[Prompt, ...]:
     """All turns as prompts of their own; replies come from one untimed greedy run of the target.
 

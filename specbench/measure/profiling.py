@@ -17,7 +17,8 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from specbench.engines.failures import reason_of
 from specbench.engines.loop import MARKS, decode
 from specbench.errors import CellFailed
-from specbench.measure.preflight import Ready, draft_ref
+from specbench.measure.opening import draft_ref
+from specbench.measure.preflight import Ready
 from specbench.records import Cell
 from specbench.result_files import files
 from specbench.result_files.journal import writing
@@ -125,7 +126,7 @@ def profile_drafts(ready: Ready, folder: Path, say: Callable[[str], None]) -> li
 
 
 def _profiled(ready: Ready, spec: DraftSpec, trace: Path) -> Profiled:
-    engine, block, label = ready.engine, ready.blocks[0], spec.label
+    engine, block, label = ready.own, ready.blocks[0], spec.label
     engine.open_draft(draft_ref(spec))
     gamma = max(block.gammas)
     cell = Cell(label, gamma, block.sampling, block.batch_size, block.context_length)

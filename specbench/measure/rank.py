@@ -23,7 +23,8 @@ from specbench.errors import PairRefused, RunError
 from specbench.kinds import simulated_time
 from specbench.latency.ranking import Ranking
 from specbench.measure.manifest import ending, manifest_of
-from specbench.measure.preflight import Ready, draft_ref
+from specbench.measure.opening import draft_ref
+from specbench.measure.preflight import Ready
 from specbench.measure.rank_texts import read_texts
 from specbench.measure.score import KeptLogits
 from specbench.measure.score_starts import scorer_of
@@ -111,7 +112,7 @@ class _Work:
     """The steps of one prediction, each timed."""
 
     def __init__(self, ready: Ready, writer: RankWriter, gammas: tuple[int, ...], say: Say) -> None:
-        self.engine: TorchEngine = ready.engine
+        self.engine: TorchEngine = ready.own
         self.ready = ready
         self.writer = writer
         self.gammas = gammas

@@ -19,7 +19,7 @@ def read_texts(folder: Path, ready: Ready, law: Sampling) -> list[Generation]:
     _refuse_other(read_manifest(folder), ready, folder)
     wanted = {files.plain(prompt.prompt_id): prompt for prompt in ready.prompts}
     found: dict[str, Generation] = {}
-    path, vocab = folder / "tokens.jsonl", ready.engine.target.vocab_size
+    path, vocab = folder / "tokens.jsonl", ready.own.target.vocab_size
     for number, row in enumerate(files.json_lines(path), 1):
         prompt = wanted.get(str(row.get("prompt_id")))
         if prompt is None or row.get("gamma") != 0 or not _is_of(row, law):

@@ -55,7 +55,7 @@ def score_block(
 
     `stop` is asked between texts; a block that it leaves out a resume scores.
     """
-    missing = {c.id: c for c in block.cells if not score_path(folder, c.id).exists()}
+    missing = missing_scores(folder, block)
     if not missing or engine.draft is None:
         return
     scorer = _Scorer(engine, prompts, block.sampling, max(block.gammas))
@@ -71,6 +71,11 @@ def score_block(
         scored[cell].append(scorer.scored(one))
     for cell, texts in scored.items():
         write_scores(folder, cell, texts)
+
+
+def missing_scores(folder: Path, block: Block) -> dict[str, Cell]:
+    """The cells of a block that have no scores yet, by id."""
+    return {c.id: c for c in block.cells if not score_path(folder, c.id).exists()}
 
 
 def emitted(folder: Path, cells: Mapping[str, Cell]) -> dict[str, list[Emitted]]:

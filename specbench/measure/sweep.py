@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Protocol
 
 from specbench.engines.failures import is_out_of_memory, reason_of
-from specbench.engines.torch_engine import TorchEngine
 from specbench.errors import CellRefused, PairRefused, RunError
 from specbench.measure.destination import Destination, fresh_folder, open_writer
 from specbench.measure.interrupt import Interrupt
 from specbench.measure.manifest import ending
-from specbench.measure.preflight import Ready, draft_ref, short
-from specbench.measure.scoring import score_block
+from specbench.measure.opening import draft_ref
+from specbench.measure.preflight import Ready
+from specbench.measure.scorer import scorer_for
+from specbench.measure.scoring import missing_scores, score_block
 from specbench.records import Cell, Generation, Prompt
 from specbench.result_files.journal import RunWriter
 from specbench.result_files.score_files import score_path
@@ -123,7 +124,7 @@ class Sweep:
         outcome: Outcome,
     ) -> None:
         self.ready = ready
-        self.engine: TorchEngine = ready.engine
+        self.engine = ready.engine
         self.writer = writer
         self.watcher = watcher
         self.interrupt = interrupt
@@ -188,10 +189,8 @@ class Sweep:
         """Self-test at this batch size and warm up every shape; False if the block cannot run."""
         recipe = self.ready.recipe
         batch = self._prompts(block)[: block.batch_size]
-        self.engine.reserve(self._prompts(block), block.gammas)
         try:
-            if block.batch_size > 1:
-                self.engine.self_test(short(batch), block.batch_size, max(block.gammas[-1], 1))
+            self.engine.prepare(block.cells, self._prompts(block))
             for _ in range(recipe.measure.warmup):
                 self.engine.warm_up(block.cells, batch)
         except (CellRefused, PairRefused) as err:
@@ -227,10 +226,11 @@ class Sweep:
         """Score what the block emitted; all its times are on the disk by now."""
         folder = self.writer.folder
         prompts = {p.prompt_id: p for p in self._prompts(block)}
-        self.engine.open_draft(draft_ref(block.draft))
         start = time.perf_counter()
         try:
-            score_block(folder, block, self.engine, prompts, lambda: self.interrupt.asked)
+            if missing_scores(folder, block):
+                with scorer_for(self.engine, draft_ref(block.draft)) as own:
+                    score_block(folder, block, own, prompts, lambda: self.interrupt.asked)
             self.outcome.stopped = self.interrupt.asked
         except OSError as err:
             hint = "make room, then the same command with --resume"

@@ -11,10 +11,12 @@ import numpy as np
 
 from specbench.engines.failures import is_out_of_memory
 from specbench.engines.probe import room_for, time_cycles
+from specbench.engines.selftest import short
 from specbench.errors import PairRefused, RunError, UsageError
 from specbench.kinds import simulated_time
 from specbench.measure.manifest import manifest_of, now
-from specbench.measure.preflight import Ready, draft_ref, short
+from specbench.measure.opening import draft_ref
+from specbench.measure.preflight import Ready
 from specbench.prompt_sets.long_prompts import prepare_lengths
 from specbench.prompt_sets.prompts import set_hash
 from specbench.records import Cell, Cycle, Prompt, Sampling
@@ -44,7 +46,7 @@ def run_map(ready: Ready, folder: Path, command: Sequence[str], count_kept: bool
         if simulated_time(spec.kind, spec.options):
             say(f"dropped {spec.label}: its times are simulated")
             continue
-        ready.engine.open_draft(draft_ref(spec))
+        ready.own.open_draft(draft_ref(spec))
         work = _Work(ready, writer, spec.label, law, say)
         timed[spec.label] = list(work.contexts)
         work.time()
@@ -72,7 +74,7 @@ class _Work:
         self, ready: Ready, writer: MapWriter, label: str, law: Sampling, say: Say
     ) -> None:
         self.ready = ready
-        self.engine = ready.engine
+        self.engine = ready.own
         self.writer = writer
         self.label = label
         self.law = law

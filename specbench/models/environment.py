@@ -33,6 +33,11 @@ def default_threads() -> int:
     return int(given) if given.isdecimal() and int(given) > 0 else physical_cores()
 
 
+def set_threads(count: int) -> None:
+    """CPU threads of torch, which belong to the whole process."""
+    torch.set_num_threads(count)
+
+
 def environment(device: torch.device) -> dict[str, Any]:
     """Hardware, versions and settings that a result depends on; equal on a resume."""
     found: dict[str, Any] = {

@@ -22,7 +22,7 @@ from specbench.prompt_sets.prompts import (
     with_one_bos,
 )
 from specbench.records import Prompt
-from specbench.settings.recipe import PromptsConfig
+from specbench.settings.recipe_parts import PromptsConfig
 
 BETWEEN = "\n\n"
 """What stands between two documents."""

@@ -15,7 +15,7 @@ from specbench.prompt_sets.prompt_files import read_rows
 from specbench.prompt_sets.prompt_hub import read_hub
 from specbench.prompt_sets.prompt_rows import Message, RawPrompt, prompts_from
 from specbench.records import Prompt
-from specbench.settings.recipe import PromptsConfig
+from specbench.settings.recipe_parts import PromptsConfig
 from specbench.settings.recipe_values import did_you_mean
 
 __all__ = ["RawPrompt", "encode", "load_prompts", "prepare", "select", "set_hash", "turn_messages"]

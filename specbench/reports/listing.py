@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from specbench.engine_table import ENGINES, EngineRow
 from specbench.errors import UsageError
 from specbench.kinds import KINDS, Kind
 from specbench.prompt_sets.prompts import (
@@ -23,7 +24,7 @@ from specbench.settings.recipe_load import SUFFIXES, get_recipe, load_recipe, sh
 from specbench.settings.recipe_values import did_you_mean
 from specbench.signs import Signs
 
-ENGINES = (("torch", "our own loop, in this process", "–", "all"),)
+ENGINE_EXAMPLE = "specbench run --engine torch"
 FORWARD_EXAMPLE = "specbench run --forward packed"
 NARROWEST = 20
 """The last column, the only one that is cut, keeps this many characters."""
@@ -50,6 +51,8 @@ def listing(what: str, name: str = "") -> Listing:
 def _about(what: str, name: str, whole: Listing) -> Listing:
     if what == "drafts" and name in KINDS:
         return _kind(KINDS[name])
+    if what == "engines" and name in ENGINES:
+        return _engine(ENGINES[name])
     if what == "recipes" and name in shipped_recipes():
         text = shipped_recipes()[name].read_text(encoding="utf-8")
         return Listing((name,), tuple((line,) for line in text.splitlines()))
@@ -119,7 +122,36 @@ def _recipes() -> Listing:
 
 
 def _engines() -> Listing:
-    return Listing(("engine", "runs", "needs", "drafts"), ENGINES)
+    rows = tuple((e.name, e.runs, e.needs, _drafts_of(e)) for e in ENGINES.values())
+    footer = (("example", ENGINE_EXAMPLE), ("more", "specbench ls engines torch"))
+    return Listing(("engine", "runs", "needs", "drafts"), rows, footer)
+
+
+def _drafts_of(engine: EngineRow) -> str:
+    return "all" if engine.drafts is None else ", ".join(engine.drafts)
+
+
+def _laws_of(engine: EngineRow) -> str:
+    if not engine.sampled:
+        return "greedy alone"
+    return "temperature, top-k, top-p" if engine.filters else "temperature"
+
+
+def _engine(engine: EngineRow) -> Listing:
+    options = "any, passed on" if engine.any_options else ", ".join(engine.options) or "none"
+    dtypes = "all" if engine.dtypes is None else ", ".join(engine.dtypes) or "its own"
+    rows = (
+        ("runs", engine.runs),
+        ("needs", engine.needs),
+        ("drafts", _drafts_of(engine)),
+        ("batches", "yes" if engine.batches else "one prompt at a time"),
+        ("sampling", _laws_of(engine)),
+        ("dtypes", dtypes),
+        ("forwards", "all" if engine.forwards else "its own"),
+        ("tells", "every cycle" if engine.cycles else "counts"),
+        ("--engine-arg", options),
+    )
+    return Listing((engine.name, ""), rows)
 
 
 def _forwards() -> Listing:

@@ -33,6 +33,8 @@ SUMS = {
     "draft_s": "draft_s",
     "verify_s": "verify_s",
     "other_s": "other_s",
+    "timed_cycles": "num_timed_cycles",
+    "timed_tokens": "num_timed_tokens",
 }
 """Fields of `CellSums` that are sums of a column of `generations.csv`."""
 
@@ -78,9 +80,13 @@ class Part:
         step = self.positions["position"].to_numpy() - 1
 
         def summed(column: str) -> Floats:
-            return np.bincount(place, self.good[column].to_numpy(np.float64), size).astype(
-                np.float64
-            )
+            values = self.good[column].to_numpy(np.float64)
+            if column.startswith("num_"):
+                # Counters that are known of a batch alone stand in its first row.
+                known = np.isfinite(values)
+                found = np.bincount(place[known], values[known], size).astype(np.float64)
+                return np.where(np.bincount(place[known], minlength=size) > 0, found, np.nan)
+            return np.bincount(place, values, size).astype(np.float64)
 
         def by_position(column: str) -> Floats:
             counts = self.positions[column].to_numpy(np.float64)

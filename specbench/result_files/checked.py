@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -26,10 +26,16 @@ _SIGNS = re.compile(r"[0-9eE.+-]*")
 """All that numbers are written with; Python's `float` also reads 1_000 and digits of any script."""
 
 
-def read_table(path: Path, columns: Sequence[str], whole: Collection[str] = _WHOLE) -> pd.DataFrame:
+def read_table(
+    path: Path,
+    columns: Sequence[str],
+    whole: Collection[str] = _WHOLE,
+    read_as: Mapping[str, str] | None = None,
+) -> pd.DataFrame:
     """A CSV file in which text stays text, also where it reads NA, None or null.
 
-    `whole` are columns that are never empty and hold whole numbers.
+    `whole` are columns that are never empty and hold whole numbers; `read_as` names what stands
+    for a column that older files lack.
     """
     import pandas as pd
 
@@ -43,6 +49,8 @@ def read_table(path: Path, columns: Sequence[str], whole: Collection[str] = _WHO
         reason = "no line of text in it" if path.exists() else "no such file"
         raise UsageError(f"{path} cannot be read: {reason}", hint=HINT)
     header, *rows = rows
+    given = {name: other for name, other in (read_as or {}).items() if name not in header}
+    columns = [name for name in columns if name not in given]
     absent = [name for name in columns if name not in header]
     if absent:
         raise UsageError(f"{path} has no column {', '.join(absent[:3])}", hint=HINT)
@@ -54,9 +62,10 @@ def read_table(path: Path, columns: Sequence[str], whole: Collection[str] = _WHO
             refuse_row(path, number, f"{len(row)} fields instead of {len(header)}")
     every = list(zip(*rows, strict=True)) or [()] * len(header)
     place = {name: header.index(name) for name in columns}
-    return pd.DataFrame(
+    found = pd.DataFrame(
         {name: _values(path, name, every[at], name in whole) for name, at in place.items()}
     )
+    return found.assign(**{name: found[other] for name, other in given.items()})
 
 
 @contextmanager

@@ -19,6 +19,7 @@ STATUSES = ("ok", "oom", "error", "refused")
 """What a row of `generations.csv` can be."""
 _TESTS = ["num_tested", "num_accepted"]
 _COUNTS = tuple(name for name in schema.GENERATION_SUMS if name.startswith("num_"))
+_TOKENS = ("num_prompt_tokens", "num_output_tokens")
 _AT_LEAST = {"batch_size": 1, "position": 1}
 _NOT_ABOVE = (
     ("num_accepted", "num_tested"),
@@ -26,19 +27,23 @@ _NOT_ABOVE = (
     ("num_full_accept", "num_cycles"),
     ("num_censored", "num_cycles"),
     ("num_undrafted", "num_cycles"),
+    *schema.TIMED.items(),
 )
 CLOCK = 1e-6
 """How far the sum of a generation's phases may be from its whole, as a share of it."""
 
 
-def check_generations(path: Path, rows: pd.DataFrame) -> None:
-    """Refuse a row of `generations.csv` that contradicts itself or stands there twice."""
+def check_generations(path: Path, rows: pd.DataFrame, *, counts_alone: bool = False) -> None:
+    """Refuse a row of `generations.csv` that contradicts itself or stands there twice.
+
+    With `counts_alone` only the tokens are never empty: all else is what the engine told.
+    """
     _check_status(path, rows)
     good = rows["status"] == "ok"
     first_bad(path, rows["cell"] == "", "no cell is named")
     first_bad(path, good & (rows["prompt_id"] == ""), "no prompt is named")
     first_bad(path, (rows["prompt_id"] != "") & rows["repeat"].isna(), "repeat is empty")
-    for name in _COUNTS:
+    for name in _TOKENS if counts_alone else _COUNTS:
         first_bad(path, good & rows[name].isna(), f"{name} is empty")
     for name in ("temperature", "top_p"):
         first_bad(path, rows[name].isna(), f"{name} is empty")
@@ -98,7 +103,8 @@ def check_positions(path: Path, positions: pd.DataFrame, generations: pd.DataFra
     first_bad(path, positions[["repeat", *_TESTS]].isna().any(axis=1), "a number is empty")
     _check_numbers(path, positions, ("repeat", *_TESTS))
     first_bad(path, positions.duplicated([*KEY, "position"]), "this position stood here before")
-    good = generations[generations["status"] == "ok"].drop_duplicates(KEY)
+    known = generations["num_tested"].notna()
+    good = generations[(generations["status"] == "ok") & known].drop_duplicates(KEY)
     merged = positions.merge(good[[*KEY, "gamma", "num_cycles"]], on=KEY, how="left")
     first_bad(path, positions["position"] > merged["gamma"], "position exceeds γ")
     _check_order(path, positions, merged["num_cycles"])

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
+from specbench.engine_table import ENGINES
 from specbench.errors import UsageError
 from specbench.result_files import files, schema
 from specbench.result_files.checked import parquet, read_table
@@ -61,7 +62,7 @@ def load_run(folder: Path) -> RunData:
     check_prompts(folder / "prompts.jsonl", prompts, manifest.get("prompts"))
     if manifest.get("kind") == IMPORTED:
         return _imported(folder, manifest, prompts)
-    rows = _generations(folder / "generations.csv")
+    rows = _generations(folder / "generations.csv", counts_alone=tells_counts_alone(manifest))
     generations = _complete(rows, prompts)
     positions = read_table(folder / "positions.csv", schema.POSITIONS)
     check_positions(folder / "positions.csv", positions, generations)
@@ -83,7 +84,9 @@ def _imported(
 
     def table(name: str, columns: Sequence[str]) -> pd.DataFrame:
         path = folder / name
-        return read_table(path, columns, ()) if path.exists() else pd.DataFrame(columns=[*columns])
+        if not path.exists():
+            return pd.DataFrame(columns=[*columns])
+        return read_table(path, columns, (), schema.TIMED if columns is schema.GENERATIONS else {})
 
     generations = table("generations.csv", schema.GENERATIONS)
     check_imported(folder / "generations.csv", generations)
@@ -122,13 +125,13 @@ def _nothing(path: Path, reason: str) -> UsageError:
     return UsageError("no generation was measured", where=f"{path}: {reason}", hint=hint)
 
 
-def _generations(path: Path) -> pd.DataFrame:
+def _generations(path: Path, *, counts_alone: bool) -> pd.DataFrame:
     if not path.exists():
         raise _nothing(path, "no such file")
     if not path.stat().st_size:
         raise _nothing(path, "empty")
-    rows = read_table(path, schema.GENERATIONS)
-    check_generations(path, rows)
+    rows = read_table(path, schema.GENERATIONS, read_as=schema.TIMED)
+    check_generations(path, rows, counts_alone=counts_alone)
     return rows
 
 
@@ -157,6 +160,13 @@ def read_manifest(folder: Path) -> dict[str, object]:
             hint="the specbench version that wrote it, or run it again",
         )
     return cast("dict[str, object]", manifest)
+
+
+def tells_counts_alone(manifest: Mapping[str, object]) -> bool:
+    """Whether the run's engine gives sums and no cycles, so that much may be empty."""
+    settings = manifest.get("settings")
+    row = ENGINES.get(str(settings.get("engine"))) if isinstance(settings, Mapping) else None
+    return row is not None and not row.cycles
 
 
 def find_unfinished(root: Path, recipe: object) -> Path | None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import fields
 
-from specbench.records import Cell, Cycle, Generation, Prompt
+from specbench.records import Cell, Counts, Cycle, Generation, Prompt
 from specbench.result_files.files import plain
 from specbench.result_files.schema import GENERATION_SUMS
+
+_COUNTED = tuple(f.name for f in fields(Counts) if f.name.startswith("num_"))
 
 
 def generation_row(cell: Cell, generation: Generation) -> list[object]:
@@ -34,10 +37,22 @@ def refused_row(cell: Cell, status: str, reason: str) -> list[object]:
 
 def generation_sums(generation: Generation, gamma: int) -> dict[str, float | None]:
     """The sums over one generation's cycles, in the order of `GENERATION_SUMS`."""
-    cycles = generation.cycles
-    sums: dict[str, float | None] = {
+    found: dict[str, float | None] = {
         "num_prompt_tokens": len(generation.prompt_token_ids),
         "num_output_tokens": len(generation.token_ids),
+        **(_told(generation.counts) if generation.counts else _summed(generation, gamma)),
+        "prefill_s": generation.prefill_s,
+        "live_s": generation.live_s,
+        "share_s": generation.share_s,
+        "cpu_s": generation.cpu_s,
+        "peak_memory_mb": generation.peak_memory_mb,
+    }
+    return {name: found.get(name) for name in GENERATION_SUMS}
+
+
+def _summed(generation: Generation, gamma: int) -> dict[str, float | None]:
+    cycles, timed = generation.cycles, generation.timed
+    return {
         "num_target_forwards": len(cycles),
         "num_cycles": len(cycles),
         "num_drafted": sum(c.gamma for c in cycles),
@@ -45,24 +60,35 @@ def generation_sums(generation: Generation, gamma: int) -> dict[str, float | Non
         "num_accepted": sum(c.num_accepted for c in cycles),
         "num_full_accept": sum(c.full_accept for c in cycles),
         "num_censored": sum(c.censored for c in cycles),
-        "prefill_s": generation.prefill_s,
-        "live_s": generation.live_s,
-        "share_s": generation.share_s,
-        "draft_s": math.fsum(c.draft_s for c in cycles),
-        "verify_s": math.fsum(c.verify_s for c in cycles),
-        "other_s": math.fsum(c.other_s for c in cycles),
-        "cpu_s": generation.cpu_s,
-        "peak_memory_mb": generation.peak_memory_mb,
+        "draft_s": math.fsum(c.draft_s for c in timed),
+        "verify_s": math.fsum(c.verify_s for c in timed),
+        "other_s": math.fsum(c.other_s for c in timed),
         "num_undrafted": sum(gamma > 0 and not c.gamma and not c.censored for c in cycles),
+        "num_timed_cycles": len(timed),
+        "num_timed_tokens": sum(c.num_delivered for c in timed),
     }
-    return sums
+
+
+def _told(counts: Counts) -> dict[str, float | None]:
+    """What an engine without cycles knows; its phases are not told apart."""
+    told = {name: getattr(counts, name) for name in _COUNTED}
+    return {**told, "num_timed_tokens": counts.timed_tokens}
+
+
+def by_place(generation: Generation, gamma: int) -> list[tuple[int, int]]:
+    """Tested and accepted at positions 1 … γ; empty where they are not known."""
+    if generation.counts:
+        return list(generation.counts.positions)
+    cycles = generation.cycles
+    return [
+        (sum(c.num_tested >= at for c in cycles), sum(c.num_accepted >= at for c in cycles))
+        for at in range(1, gamma + 1)
+    ]
 
 
 def position_rows(cell: Cell, generation: Generation) -> Iterator[list[object]]:
     """The rows of `positions.csv`."""
-    for position in range(1, cell.gamma + 1):
-        tested = sum(c.num_tested >= position for c in generation.cycles)
-        accepted = sum(c.num_accepted >= position for c in generation.cycles)
+    for position, (tested, accepted) in enumerate(by_place(generation, cell.gamma), 1):
         if tested:
             key = (cell.id, generation.prompt_id, generation.repeat)
             yield [*key, position, tested, accepted]

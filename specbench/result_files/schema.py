@@ -32,8 +32,14 @@ GENERATION_SUMS: Final = (
     "cpu_s",
     "peak_memory_mb",
     "num_undrafted",
+    "num_timed_cycles",
+    "num_timed_tokens",
 )
-"""`num_undrafted`: cycles, not censored, that drafted nothing although gamma > 0."""
+"""`num_undrafted`: cycles, not censored, that drafted nothing although gamma > 0. Timed are those
+that `live_s` and the phases cover; the others are part of the prompt pass."""
+
+TIMED: Final = {"num_timed_cycles": "num_cycles", "num_timed_tokens": "num_output_tokens"}
+"""Columns that older results lack, as they timed all: what they are read as."""
 
 GENERATIONS: Final = (
     "cell",

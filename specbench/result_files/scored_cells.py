@@ -116,7 +116,7 @@ def cell_cycles(folder: Path, part: Part) -> pd.DataFrame:
     kept, drafted = table["num_accepted"].astype("int64"), table["gamma"].astype("int64")
     # Testing ends with an accepted EOS, or else behind the first draft that was not kept.
     tested = kept.where(table["censor"] == "eos", np.minimum(kept + 1, drafted))
-    seconds = table[["draft_s", "verify_s", "other_s"]].astype("float64").sum(axis=1)
+    seconds = table[["draft_s", "verify_s", "other_s"]].astype("float64").sum(axis=1, skipna=False)
     return table.assign(num_accepted=kept, gamma=drafted, num_tested=tested, seconds=seconds)
 
 

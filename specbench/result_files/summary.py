@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import cast
 
 from specbench.estimators import stats
-from specbench.estimators.intervals import Interval, closed_form_verdict, jackknife
+from specbench.estimators.intervals import jackknife
 from specbench.kinds import KINDS
 from specbench.result_files import files
+from specbench.result_files.acceptance import acceptance, interval_columns
 from specbench.result_files.cells import ALL, Part, parts
-from specbench.result_files.results import RunData, load_run
+from specbench.result_files.results import RunData, load_run, tells_counts_alone
 from specbench.result_files.schema import SCHEMA_VERSION, SUMMARY
 from specbench.result_files.scored_cells import scored_columns
 
@@ -122,7 +123,7 @@ def _row(run: RunData, part: Part, baseline: Part | None) -> Row:
     if part.good.empty:
         return row
     row.update(_counts(part))
-    row.update(_acceptance(part))
+    row.update(acceptance(part, counts_alone=tells_counts_alone(run.manifest)))
     row.update(scored_columns(run.folder, part))
     row.update(_cycle_times(part, row))
     row.update(_speed(part, baseline))
@@ -145,6 +146,7 @@ def _labels(manifest: Mapping[str, object], part: Part) -> Row:
         "context_length": _whole(first["context_length"]),
         "draft_kind": draft.get("kind"),
         "draft_dtype": draft.get("dtype"),
+        "verify_rule": draft.get("verify_rule", settings.get("verify_rule")),
         "category": part.category,
     }
 
@@ -174,31 +176,11 @@ def _counts(part: Part) -> Row:
     }
 
 
-def _acceptance(part: Part) -> Row:
-    sums, total, gamma = part.sums, part.sums.total(), part.gamma
-    delivered = stats.tau_delivered(total)[0]
-    if not gamma:
-        return {"tau": 1.0, "tau_closed_form": 1.0, "tau_delivered": delivered}
-    tau = jackknife(stats.tau, sums, possible=(1, gamma + 1))
-    alpha = jackknife(stats.alpha, sums, possible=(0, 1))
-    gap = jackknife(stats.tau_gap, sums)
-    return {
-        **_interval("alpha", alpha),
-        "alpha_kind": "" if alpha.value is None else "counts",
-        "accepted_per_drafted": stats.accepted_per_drafted(total)[0],
-        **_interval("tau", tau),
-        "tau_delivered": delivered,
-        "tau_closed_form": stats.tau_closed_form(total)[0],
-        **_interval("tau_gap", gap),
-        "closed_form_verdict": closed_form_verdict(gap, tau.value),
-    }
-
-
 def _cycle_times(part: Part, row: Row) -> Row:
     """Milliseconds per cycle, and what adds up from them."""
     total = part.sums.total()
     draft, verify, other = (
-        1000 * float(stats.ratio(seconds, total.cycles)[0])
+        1000 * float(stats.ratio(seconds, total.cycles_timed)[0])
         for seconds in (total.draft_s, total.verify_s, total.other_s)
     )
     tau = cast("float | None", row["tau"])
@@ -208,9 +190,17 @@ def _cycle_times(part: Part, row: Row) -> Row:
         "t_verify_ms": verify,
         "t_other_ms": other,
         "latency_formula_ms": models / tau if tau else None,
-        "tokens_per_second": stats.ratio(total.tokens, total.share_s)[0],
-        "ttft_ms": 1000 * float((part.good["prefill_s"] + part.good["first_s"]).mean(skipna=False)),
+        "tokens_per_second": stats.ratio(total.tokens_timed, total.share_s)[0],
+        "ttft_ms": _ttft_ms(part),
     }
+
+
+def _ttft_ms(part: Part) -> float:
+    """Mean time to the first tokens: the prefill, and the first cycle where that is timed alone."""
+    good = part.good
+    alone = good["num_timed_cycles"] == good["num_cycles"]
+    first = good["first_s"].where(alone, 0.0)
+    return 1000 * float((good["prefill_s"] + first).mean(skipna=False))
 
 
 def _speed(part: Part, baseline: Part | None) -> Row:
@@ -218,16 +208,16 @@ def _speed(part: Part, baseline: Part | None) -> Row:
     pair = part.paired(baseline) if part.gamma and baseline is not None else None
     if pair is None or not pair.clusters:
         latency = jackknife(stats.latency, part.sums, log=True)
-        row = _interval("latency", latency, 1000, "_ms")
+        row = interval_columns("latency", latency, 1000, "_ms")
         if part.gamma == 0:
             row.update(baseline_latency_ms=row["latency_ms"], speedup=1.0, speedup_e2e=1.0)
         return row
     total = pair.total()
     latency = jackknife(stats.latency, pair.method, log=True)
     return {
-        **_interval("latency", latency, 1000, "_ms"),
+        **interval_columns("latency", latency, 1000, "_ms"),
         "baseline_latency_ms": 1000 * float(stats.latency(total.baseline)[0]),
-        **_interval("speedup", jackknife(stats.speedup, pair, log=True)),
+        **interval_columns("speedup", jackknife(stats.speedup, pair, log=True)),
         "speedup_e2e": stats.speedup_e2e(total)[0],
     }
 
@@ -250,7 +240,7 @@ def _target_ms(baseline: Part | None) -> float | None:
     if baseline is None:
         return None
     total = baseline.sums.total()
-    step = 1000 * float(stats.ratio(total.verify_s, total.cycles)[0])
+    step = 1000 * float(stats.ratio(total.verify_s, total.cycles_timed)[0])
     return step if step > 0 else None
 
 
@@ -263,24 +253,11 @@ def _simulate(row: Row, part: Part, baseline: Part | None, draft: Mapping[str, o
         return
     drafting = cost * part.gamma * step
     total = part.paired(baseline).method.total()
-    measured = total.verify_s + total.other_s + total.cycles * drafting / 1000
-    latency = 1000 * float(stats.ratio(measured, total.tokens)[0])
+    measured = total.verify_s + total.other_s + total.cycles_timed * drafting / 1000
+    latency = 1000 * float(stats.ratio(measured, total.tokens_timed)[0])
     row["t_draft_ms_simulated"] = drafting
     row["latency_ms_simulated"] = latency
     row["speedup_simulated"] = cast("float", row["baseline_latency_ms"]) / latency
-
-
-def _interval(name: str, found: Interval, scale: float = 1, unit: str = "") -> Row:
-    """The columns of an estimate: value, low, high."""
-
-    def scaled(value: float | None) -> float | None:
-        return None if value is None else scale * value
-
-    return {
-        f"{name}{unit}": scaled(found.value),
-        f"{name}_low{unit}": scaled(found.low),
-        f"{name}_high{unit}": scaled(found.high),
-    }
 
 
 def _whole(value: float) -> int | None:

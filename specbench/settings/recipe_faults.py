@@ -48,6 +48,7 @@ FLAGS: dict[str, tuple[str, ...]] = {
     **{flag: ("prompts", key) for flag, key in _PROMPTS.items()},
     **{flag: ("sampling", flag) for flag in _SAMPLING},
     **{flag: ("measure", flag) for flag in _MEASURE},
+    "engine_arg": ("measure", "engine_args"),
 }
 """Each flag of the command line, by its parameter's name, and the key that it sets."""
 
@@ -66,7 +67,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     ),
     "prompts": tuple(_PROMPTS.values()),
     "sampling": _SAMPLING,
-    "measure": _MEASURE,
+    "measure": (*_MEASURE, "engine_args"),
     "check": ("min_speedup", "min_alpha", "max_tau_gap", "max_regression"),
     "target": ("ref", "name"),
 }

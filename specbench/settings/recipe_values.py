@@ -6,7 +6,7 @@ import difflib
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -178,6 +178,35 @@ def choice(known: Iterable[str]) -> Callable[[object], object]:
         raise fault(f"{quoted(value)} is not known{did_you_mean(str(value), allowed)}")
 
     return check
+
+
+def choices(known: Iterable[str]) -> BeforeValidator:
+    """A validator for a list of words from a closed list, at least one."""
+
+    def listed(value: object) -> object:
+        check, found = choice(known), words(value)
+        if not found:
+            raise fault("the list is empty")
+        assert isinstance(found, tuple)
+        for item in found:
+            check(item)
+        return found
+
+    return BeforeValidator(listed)
+
+
+def assignments(value: object) -> object:
+    """`name=value` texts, from a mapping, a list of such texts or one of them."""
+    if value is None:
+        return ()
+    if isinstance(value, Mapping):
+        value = [f"{name}={given}" for name, given in value.items()]
+    listed = value if isinstance(value, list | tuple) else [value]
+    for item in listed:
+        name = str(item).partition("=")[0]
+        if not isinstance(item, str) or "=" not in item or not name.strip():
+            raise fault(f"{quoted(item)} is not name=value")
+    return tuple(listed)
 
 
 def label_checked(label: str) -> str:

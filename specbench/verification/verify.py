@@ -15,7 +15,8 @@ from specbench.engines.torch_engine import TorchEngine
 from specbench.errors import PairRefused, UsageError
 from specbench.laws.law_tests import LawTest, Measured, confirmed, judged
 from specbench.laws.verified import FirstDifference, GreedyFound, Verified
-from specbench.measure.preflight import Ready, draft_ref
+from specbench.measure.opening import draft_ref
+from specbench.measure.preflight import Ready
 from specbench.records import Cell, Generation, Prompt, Sampling
 from specbench.settings.recipe import laws
 from specbench.settings.recipe_specs import DraftSpec
@@ -61,7 +62,7 @@ def run_verify(ready: Ready, samples: int, say: Say = lambda _: None) -> Verifie
         ready.recipe.target.label,
         tuple(ready.drafts),
         gammas,
-        ready.engine.describe()["dtype"],
+        ready.own.describe()["dtype"],
         samples,
         tuple(done),
         tuple(work.greedy),
@@ -91,7 +92,7 @@ class _Work:
 
     @property
     def engine(self) -> TorchEngine:
-        return self.ready.engine
+        return self.ready.own
 
     @property
     def seed(self) -> int:

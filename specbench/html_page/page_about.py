@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
+from specbench.engine_table import OWN
 from specbench.errors import clean
 from specbench.judgement.view import View, mapping
 from specbench.wording import count, one_line
@@ -41,6 +42,8 @@ def about_line(view: View) -> str:
     threads = settings.get("threads")
     machine = [str(settings[key]) for key in ("device", "dtype") if settings.get(key)]
     machine += [count(threads, "thread")] if isinstance(threads, int) else []
+    engine = settings.get("engine")
+    machine += [f"engine {engine}"] if engine and engine != OWN else []
     parts += [", ".join(machine)] if machine else []
     tokens = settings.get("max_new_tokens")
     asked = count(len(view.run.prompts), "prompt")

@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from specbench.engine_table import ENGINES, OWN
 from specbench.errors import clean
 from specbench.measure.live import Estimate, Pace, Tally, best_of, clock, estimate
 from specbench.measure.preflight import Ready
@@ -97,7 +98,11 @@ class Progress:
         """Say what is measured, on what, and that the pairs passed the self-test."""
         recipe, found = ready.recipe, ready.engine.describe()
         temperatures = ", ".join(f"{t:g}" for t in recipe.sampling.temperature)
-        threads = "" if found["device"] != "cpu" else f", threads {found['threads']}"
+        threads = (
+            ""
+            if found["device"] != "cpu" or not found["threads"]
+            else f", threads {found['threads']}"
+        )
         mode = recipe.measure.forward
         forward = "" if mode == "eager" else f", forward {mode}"
         self.say(
@@ -106,7 +111,10 @@ class Progress:
             f"{found['device']} {found['dtype']}{threads}{forward}"
         )
         pairs = "1 pair" if len(ready.drafts) == 1 else f"{len(ready.drafts)} pairs"
-        self.say(f"checked  rollback equals recomputation, {pairs}")
+        if all("rollback_difference" in about for about in ready.drafts.values()):
+            self.say(f"checked  rollback equals recomputation, {pairs}")
+        if ready.engine.name != OWN:
+            self.say(f"engine   {ready.engine.name}: {ENGINES[ready.engine.name].runs}, {pairs}")
 
     def stopped(self, folder: Path, kept: int, wanted: int) -> None:
         """Say what is kept of a run that the user stopped, and how to go on."""

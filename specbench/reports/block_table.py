@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from specbench.engine_table import OWN
 from specbench.estimators.intervals import Interval
 from specbench.judgement.findings import DraftFinding, Finding
 from specbench.judgement.verdicts import Choice
@@ -248,6 +249,8 @@ def constants(view: View, block: Block) -> str:
     parts += [count(threads, "thread")] if isinstance(threads, int) else []
     forward = settings.get("forward")
     parts += [str(forward)] if forward and forward != "eager" else []
+    engine = settings.get("engine")
+    parts += [f"engine {engine}"] if engine and engine != OWN else []
     every = [*block.rows, *([block.baseline] if block.baseline else [])]
     prompts = max((row.prompts for row in every), default=0)
     amount = count(prompts, "prompt")

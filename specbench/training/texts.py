@@ -24,7 +24,7 @@ from specbench.engines.torch_engine import TorchEngine
 from specbench.errors import PairRefused, UsageError
 from specbench.prompt_sets.prompts import prepare
 from specbench.records import Cell, Generation, Prompt, Sampling
-from specbench.settings.recipe import PromptsConfig
+from specbench.settings.recipe_parts import PromptsConfig
 from specbench.training.plan import FOLDER, Plan
 from specbench.training.store import write_tensors
 

@@ -1,0 +1,80 @@
+"""Requests to a server: one, or a batch at once, each in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specbench.serving.dialects import PATHS, Api, Ask, body, read
+from specbench.serving.faults import ServerFault
+from specbench.serving.replies import Reading, Reply
+from specbench.serving.transport import Address, Payload, encoded, opened, stream
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a batch of requests gave, in order."""
+
+    outcomes: tuple[Reply | ServerFault, ...]
+    cpu_s: float
+    """Process CPU time of the client while it ran."""
+    decode_wall_s: float
+    """From the first token of any request to the last of all."""
+
+    @property
+    def replies(self) -> list[Reply]:
+        """Those that came whole."""
+        return [one for one in self.outcomes if isinstance(one, Reply)]
+
+    @property
+    def faults(self) -> list[ServerFault]:
+        """The others."""
+        return [one for one in self.outcomes if isinstance(one, ServerFault)]
+
+
+def ask(address: Address, api: Api, one: Ask) -> Reply:
+    """One request from its leaving to the end of its stream."""
+    return _asked(address, api, body(api, one), one.max_new_tokens)[1]
+
+
+def ask_all(address: Address, api: Api, asks: Sequence[Ask]) -> Batch:
+    """Requests that leave together; a fault of one is told in its place."""
+    found: list[tuple[float, Reply] | ServerFault] = [ServerFault("cut", "not asked")] * len(asks)
+    bodies = [body(api, one) for one in asks]
+    start = threading.Barrier(len(asks))
+
+    def run(at: int) -> None:
+        start.wait()
+        try:
+            found[at] = _asked(address, api, bodies[at], asks[at].max_new_tokens)
+        except ServerFault as fault:
+            found[at] = fault
+
+    threads = [threading.Thread(target=run, args=(at,), daemon=True) for at in range(len(asks))]
+    cpu = time.process_time()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    cpu = time.process_time() - cpu
+    good = [one for one in found if not isinstance(one, ServerFault)]
+    wall = max((sent + one.last_s for sent, one in good), default=0.0) - min(
+        (sent + one.first_s for sent, one in good), default=0.0
+    )
+    outcomes = tuple(one if isinstance(one, ServerFault) else one[1] for one in found)
+    return Batch(outcomes, cpu, wall)
+
+
+def _asked(address: Address, api: Api, payload: Payload, wanted: int) -> tuple[float, Reply]:
+    """When the request left, and what came of it."""
+    with opened(address, "POST", PATHS[api], encoded(payload)) as answer:
+        reading = Reading(wanted, answer.url)
+        try:
+            for event in stream(answer):
+                if not event.last:
+                    reading.feed(event.at_s, read(api, event.payload))
+        except ServerFault as fault:
+            raise ServerFault(fault.kind, f"{fault.what}{reading.came()}") from fault
+        return answer.sent_s, reading.reply(answer.sent_s)

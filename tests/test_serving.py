@@ -1,0 +1,216 @@
+"""The client of a server: times, counts of tokens, and everything that goes wrong on the way."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from specbench.errors import UsageError
+from specbench.records import Prompt, Sampling
+from specbench.serving.ask import ask, ask_all
+from specbench.serving.dialects import Ask
+from specbench.serving.faults import ServerFault
+from specbench.serving.service import open_service
+from specbench.serving.sse import events
+from specbench.serving.transport import Address, address_of
+from tests.served import Served, serving
+
+PROMPT = Prompt("1", "", "five words of a prompt", (1, 2, 3, 4, 5))
+CHAT = Prompt("1", "", "x", (1, 2, 3, 4, 5), ({"role": "user", "content": "x"},))
+PLAN = ((3, 2), (3, 0), (3, 3))
+"""Steps that emit 3, 1 and 4 tokens."""
+
+
+def asked(tokens: int = 9, prompt: Prompt = PROMPT) -> Ask:
+    return Ask("toy", prompt, Sampling(0.0), tokens, seed=0)
+
+
+def at(served: Served, **more: Any) -> Address:
+    return address_of(served.url, "test", **{"timeout_s": 5.0, "retries": 0, **more})
+
+
+def fault_of(served: Served, api: Any = "completions", **more: Any) -> ServerFault:
+    with pytest.raises(ServerFault) as caught:
+        ask(at(served, **more), api, asked())
+    return caught.value
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_events_do_not_depend_on_how_the_stream_was_cut(size: int) -> None:
+    raw = 'data: {"a": "é"}\r\n\r\n: ping\n\ndata: one\ndata: two\n\n'
+    raw += "event: x\ndata:[DONE]\r\rdata: cut"
+    data = raw.encode()
+    parts = [data[i : i + size] for i in range(0, len(data), size)]
+    assert list(events(parts)) == ['{"a": "é"}', "one\ntwo", "[DONE]"]
+
+
+def test_tokens_are_those_of_the_server_and_not_of_the_chunks() -> None:
+    with serving(plan=PLAN) as served:
+        found = ask(at(served), "completions", asked())
+    assert found.num_tokens == 9
+    assert found.token_ids == tuple(range(101, 110))
+    assert found.text == "".join(f" t{i}" for i in range(101, 110))
+    assert (found.num_prompt_tokens, found.finish_reason) == (5, "length")
+
+
+def test_time_per_token_is_over_tokens_and_not_over_chunks() -> None:
+    with serving(gamma=7, plan=((7, 7),), step_s=0.1) as served:
+        found = ask(at(served), "completions", asked())
+    # Two events, 100 ms apart, with one and eight tokens.
+    assert found.first_s == pytest.approx(0.1, abs=0.05)
+    assert found.tpot_s == pytest.approx(0.1 / 8, abs=0.006)
+
+
+@pytest.mark.parametrize(
+    ("tool", "api"), [("llamacpp", "llamacpp"), ("sglang", "sglang"), ("vllm", "completions")]
+)
+def test_every_api_gives_the_same_text_ids_and_number(tool: str, api: Any) -> None:
+    with serving(tool=tool, plan=PLAN) as served:
+        found = ask(at(served), api, asked())
+    assert found.token_ids == tuple(range(101, 110))
+    assert found.text == "".join(f" t{i}" for i in range(101, 110))
+    assert (found.num_tokens, found.finish_reason) == (9, "length")
+
+
+def test_an_eos_has_no_text_and_is_counted() -> None:
+    for tool, api in (("vllm", "completions"), ("llamacpp", "llamacpp"), ("sglang", "sglang")):
+        with serving(tool=tool, plan=PLAN, eos=2, finish="stop") as served:
+            found = ask(at(served), api, asked())  # type: ignore[arg-type]
+        assert (found.num_tokens, found.finish_reason) == (9, "eos")
+        assert found.token_ids[-1] == 2
+        assert "t2 " not in found.text
+
+
+def test_the_whole_law_is_sent() -> None:
+    with serving() as served:
+        law = Sampling(0.7, 0, 0.9)
+        ask(at(served), "completions", Ask("toy", PROMPT, law, 2, seed=7, ignore_eos=True))
+    body = served.bodies[0]
+    wanted = {"temperature": 0.7, "top_k": -1, "top_p": 0.9, "min_p": 0.0, "seed": 7}
+    assert body | wanted | {"ignore_eos": True, "repetition_penalty": 1.0} == body
+    assert body["prompt"] == [1, 2, 3, 4, 5]
+
+
+def test_requests_of_a_batch_are_under_way_together() -> None:
+    with serving(plan=((3, 0),), step_s=0.05) as served:
+        start = time.perf_counter()
+        found = ask_all(at(served), "completions", [asked()] * 4)
+        seconds = time.perf_counter() - start
+    assert len(found.replies) == 4
+    assert not found.faults
+    # One request takes nine steps of 50 ms; four in a row would take 1.8 s.
+    assert 0.4 < seconds < 1.2
+    assert found.decode_wall_s == pytest.approx(0.4, abs=0.15)
+
+
+def test_a_busy_server_is_asked_again_and_the_wait_is_no_part_of_the_time() -> None:
+    with serving(plan=PLAN, statuses=[429, 503]) as served:
+        found = ask(at(served, retries=2), "completions", asked())
+    assert found.num_tokens == 9
+    assert found.first_s < 0.4
+    assert len(served.bodies) == 3
+
+
+def test_a_server_that_stays_busy_is_a_fault_after_the_last_try() -> None:
+    with serving(statuses=[503] * 9, retry_after="0") as served:
+        fault = fault_of(served, retries=2)
+        tries = len(served.bodies)
+    assert (fault.kind, fault.status, tries) == ("busy", 503, 3)
+    assert "said 503" in fault.what
+
+
+def test_a_refusal_is_not_repeated() -> None:
+    with serving(statuses=[400, 200]) as served:
+        assert fault_of(served, retries=3).kind == "refused"
+        assert len(served.bodies) == 1
+
+
+@pytest.mark.parametrize(("sent", "told"), [(0, "before any token"), (2, "after 4 of 9 tokens")])
+def test_a_stream_that_breaks_off_says_how_much_there_was(sent: int, told: str) -> None:
+    with serving(plan=PLAN, cut_after=sent) as served:
+        fault = fault_of(served)
+    assert fault.kind == "cut"
+    assert told in fault.what
+
+
+def test_a_stream_that_ends_without_a_reason_is_no_answer() -> None:
+    with serving(plan=PLAN, finish="") as served:
+        assert "ends too early, after 9 of 9 tokens" in fault_of(served).what
+
+
+def test_a_silent_server_is_a_fault_in_its_time() -> None:
+    with serving(silent=True) as served:
+        start = time.perf_counter()
+        assert fault_of(served, timeout_s=0.3).kind == "timeout"
+        assert time.perf_counter() - start < 1.0
+
+
+def test_without_a_count_of_tokens_chunks_are_not_counted() -> None:
+    with serving(usage=False) as served:
+        assert "no count of tokens" in fault_of(served).what
+
+
+def test_one_fault_in_a_batch_leaves_the_others() -> None:
+    with serving(plan=PLAN, statuses=[400]) as served:
+        found = ask_all(at(served), "completions", [asked()] * 3)
+    assert (len(found.replies), len(found.faults)) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "localhost:8000", "ftp://a", "http://", "http://a:99999", "http://u:p@a", "http://["],
+)
+def test_what_is_no_url_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        address_of(text, "--engine-arg url")
+
+
+def test_a_server_that_is_down_is_named() -> None:
+    with serving() as served:
+        url = served.url
+    with pytest.raises(UsageError, match="cannot be reached") as caught:
+        open_service(address_of(url, "x"), ["toy"], PROMPT, "--engine-arg url")
+    assert url in caught.value.what
+
+
+@pytest.mark.parametrize("name", ["toy", "owner/toy", "/models/toy", "toy/"])
+def test_the_model_is_known_by_the_end_of_its_name(name: str) -> None:
+    with serving(model="/data/toy") as served:
+        found = open_service(at(served), [name], PROMPT, "x")
+    assert (found.model, found.tool, found.api, found.context) == (
+        "/data/toy", "vllm", "completions", 512,
+    )  # fmt: skip
+    assert found.counts
+
+
+def test_another_model_behind_the_url_is_refused_unless_it_is_named() -> None:
+    with serving(model="other") as served:
+        with pytest.raises(UsageError, match="serves other, and not toy") as caught:
+            open_service(at(served), ["toy"], PROMPT, "x")
+        assert "model=other" in caught.value.hint
+        assert open_service(at(served), ["toy"], PROMPT, "x", named="other").model == "other"
+
+
+@pytest.mark.parametrize(
+    ("takes", "prompt", "api"),
+    [(("ids",), PROMPT, "completions"), (("text",), PROMPT, "text"), (("chat",), CHAT, "chat")],
+)
+def test_prompts_go_in_the_first_form_that_is_taken(
+    takes: tuple[str, ...], prompt: Prompt, api: str
+) -> None:
+    with serving(takes=takes) as served:
+        assert open_service(at(served), ["toy"], prompt, "x").api == api
+
+
+def test_a_server_that_takes_no_form_is_refused_with_its_own_words() -> None:
+    with serving(takes=()) as served, pytest.raises(UsageError, match="no prompt of ids"):
+        open_service(at(served), ["toy"], CHAT, "x")
+
+
+def test_a_server_without_metrics_counts_nothing() -> None:
+    with serving(metrics=False) as served:
+        found = open_service(at(served), ["toy"], PROMPT, "x")
+        assert not found.counts
+        assert found.grown(found.quiet(), 5, 1).counted() is None

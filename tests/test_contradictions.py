@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import sample_run
 
@@ -37,9 +38,9 @@ def changed(path: Path, change: Callable[[Rows], object]) -> None:
         writer.writerows(rows)
 
 
-def refused(folder: Path) -> str:
+def refused(folder: Path, ask: Callable[[Path], object] = load_run) -> str:
     with pytest.raises(UsageError) as caught:
-        load_run(folder)
+        ask(folder)
     return "\n".join(caught.value.lines())
 
 
@@ -106,6 +107,36 @@ def test_prompts_that_were_lost_are_missed(sound: Path, tmp_path: Path) -> None:
     assert "prompts.jsonl holds 3 prompts, and run.json says 4" in refused(folder)
     path.write_text("".join([*lines[:-1], lines[0]]), encoding="utf-8")
     assert 'prompts.jsonl, line 4: "p0" is given twice' in refused(folder)
+
+
+def summed(folder: Path) -> object:
+    """The summary, made anew."""
+    (folder / "summary.csv").unlink(missing_ok=True)
+    return list(summary_of(load_run(folder)))
+
+
+def test_cycles_that_were_lost_or_changed_are_missed(sound: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(sound, tmp_path / "r")
+    path = folder / "cycles" / "sample.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    drafted = next(n for n, line in enumerate(lines) if json.loads(line)["gamma"])
+    path.write_text("".join(lines[:drafted] + lines[drafted + 1 :]), encoding="utf-8")
+    assert "cycles: num_cycles of prompt p0 adds up to" in refused(folder, summed)
+    cycle = json.loads(lines[drafted])
+    cycle["num_accepted"] += 1 if cycle["num_accepted"] == 0 else -1
+    lines[drafted] = json.dumps(cycle) + "\n"
+    path.write_text("".join(lines), encoding="utf-8")
+    assert "of prompt p0 adds up to" in refused(folder, summed)
+
+
+def test_scores_of_another_text_are_refused(tmp_path: Path) -> None:
+    drafts = {"a": sample_run.Draft()}
+    folder = sample_run.build(tmp_path / "r", drafts, gammas=[2], prompts=4, finish=False)
+    sample_run.score(folder)
+    summed(folder)
+    for path in (folder / "scores").glob("*.parquet"):
+        pq.write_table(pq.read_table(path).slice(1), path)
+    assert "num_output_tokens of prompt p0 adds up to" in refused(folder, summed)
 
 
 def alpha(folder: Path) -> float:

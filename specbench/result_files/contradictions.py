@@ -132,6 +132,39 @@ def _check_order(path: Path, positions: pd.DataFrame, cycles: pd.Series[float]) 
     first_bad(path, positions["num_tested"] > before, what, positions["num_tested"], before)
 
 
+def check_cycles(path: Path, cycles: pd.DataFrame, good: pd.DataFrame) -> None:
+    """Refuse cycles of generations that `generations.csv` counts otherwise; none at all may be."""
+    counts = cycles.groupby(KEY[1:]).agg(
+        num_cycles=("index", "size"),
+        num_tested=("num_tested", "sum"),
+        num_accepted=("num_accepted", "sum"),
+    )
+    _held_against(path, counts, good)
+
+
+def check_scores(path: Path, scores: pd.DataFrame, good: pd.DataFrame) -> None:
+    """Refuse scores of other tokens than those that a generation gave."""
+    counts = scores.groupby(KEY[1:]).agg(num_output_tokens=("delivered", "sum"))
+    _held_against(path, counts, good)
+
+
+def _held_against(path: Path, found: pd.DataFrame, good: pd.DataFrame) -> None:
+    """Sums by prompt and repeat, against the rows of one cell that have them."""
+    said = good.drop_duplicates(KEY[1:]).set_index(KEY[1:])
+    both = found.merge(
+        said[list(found.columns)], left_index=True, right_index=True, suffixes=("", "_said")
+    )
+    for name in found.columns:
+        known = both[f"{name}_said"].notna()
+        for key in both.index[known & (both[name] != both[f"{name}_said"])]:
+            there, other = both.loc[key, [name, f"{name}_said"]]
+            raise UsageError(
+                f"{path}: {name} of prompt {key[0]} adds up to {there:.0f}, and generations.csv "
+                f"says {other:.0f} for cell {good['cell'].iloc[0]}",
+                hint=HINT,
+            )
+
+
 def check_prompts(path: Path, prompts: Sequence[dict[str, object]], said: object) -> None:
     """Refuse prompts of no id, of an id twice, or of another number than `run.json` says."""
     seen: set[object] = set()

@@ -17,6 +17,7 @@ from specbench.estimators.sums import Floats
 from specbench.result_files import files
 from specbench.result_files.cells import ALL, Part
 from specbench.result_files.checked import HINT, parquet
+from specbench.result_files.contradictions import check_cycles, check_scores
 from specbench.result_files.score_files import BY_START, read_scores, score_path
 
 if TYPE_CHECKING:
@@ -117,7 +118,9 @@ def cell_cycles(folder: Path, part: Part) -> pd.DataFrame:
     # Testing ends with an accepted EOS, or else behind the first draft that was not kept.
     tested = kept.where(table["censor"] == "eos", np.minimum(kept + 1, drafted))
     seconds = table[["draft_s", "verify_s", "other_s"]].astype("float64").sum(axis=1, skipna=False)
-    return table.assign(num_accepted=kept, gamma=drafted, num_tested=tested, seconds=seconds)
+    table = table.assign(num_accepted=kept, gamma=drafted, num_tested=tested, seconds=seconds)
+    check_cycles(folder / "cycles", table, part.good)
+    return table
 
 
 def by_generation(cycles: pd.DataFrame) -> tuple[list[tuple[Ints, Ints]], list[int]]:
@@ -162,7 +165,9 @@ def _scores(folder: Path, part: Part) -> pd.DataFrame | None:
         return None
     good = part.good[_KEY].drop_duplicates()
     good = good.assign(repeat=good["repeat"].astype("int64"))
-    return table.merge(good, on=_KEY, how="inner")
+    found = table.merge(good, on=_KEY, how="inner")
+    check_scores(path, found, part.good)
+    return found
 
 
 @lru_cache(maxsize=1)

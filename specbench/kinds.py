@@ -122,6 +122,17 @@ KINDS: dict[str, Kind] = {
             options=("keep",),
         ),
         Kind(
+            "eagle",
+            "a trained head on the target's states",
+            "train-draft",
+            "yes",
+            "specbench.drafts.eagle:EagleDraft",
+            "one layer of the target's width and its head (or part of it) per token; a KV state of "
+            "one layer and the target's states, which its pass hands out",
+            law="start",
+            takes_ref=True,
+        ),
+        Kind(
             "synthetic",
             "the target's law, bent to a given α",
             "–",

@@ -13,8 +13,9 @@ import transformers as hf
 from torch import Tensor
 
 from specbench.drafts import Context, open_draft
-from specbench.drafts.base import Draft, Proposal, needs_kv
+from specbench.drafts.base import Draft, Proposal, heard, needs_hidden, needs_kv
 from specbench.engines.loop import RowResult
+from specbench.models.eagle_head import EagleHead, save_head, shape_for
 from specbench.models.lm import CausalLM
 from specbench.models.state import TextState
 from specbench.records import Cycle, Generation, Sampling
@@ -31,11 +32,13 @@ SPECS: dict[str, tuple[str, dict[str, Any]]] = {
     "layerskip layers=1-1": ("", {"layers": "1-1"}),
     "sparsekv": ("", {"budget": 6, "sinks": 2}),
     "quantized": ("", {"keep": "lm_head"}),
+    "eagle": ("head", {}),
+    "eagle few ids": ("few", {}),
     "synthetic": ("", {"alpha": 0.6}),
     "self": ("", {}),
     "external": ("own_draft:Greedy", {"model": "draft"}),
 }
-"""How each kind is opened, one of them twice: the folder of its model, if any, and its options."""
+"""How each kind is opened, some of them twice: the folder of its model, if any, and its options."""
 REPEATS = (7, 3, 9, 7, 3, 9, 7, 3, 9, 4, 7, 3)
 PROMPTS: tuple[tuple[int, ...], ...] = (REPEATS, (1, 5, 9), (4,), (2, 17, 30, 4, 4, 8))
 
@@ -60,14 +63,28 @@ def bench(name: str, folder: Path) -> Bench:
     if not (folder / "draft").exists():
         models.save(models.rnd(), folder / "target")
         models.save(models.noisy(models.rnd(), 0.1), folder / "draft")
+        save_heads(folder)
     target = models.lm(models.rnd())
     tokenizer = hf.AutoTokenizer.from_pretrained(folder / "target")
     context = Context(target, tokenizer, torch.device("cpu"), "float64")
     kind, (ref, options) = name.split()[0], SPECS[name]
     options = {k: str(folder / v) if k == "model" else v for k, v in options.items()}
-    where = str(folder / ref) if kind == "hf" else ref
+    where = str(folder / ref) if kind in ("hf", "eagle") else ref
     draft = open_draft(kind, where, options, kind, context)
     return Bench(kind, models.rnd(), target, draft)
+
+
+def save_heads(folder: Path) -> None:
+    """Heads of random weights for RND(0): one that drafts all ids, one that drafts 20 of 32."""
+    target = models.lm(models.rnd())
+    torch.manual_seed(1)
+    for name, ids in (("head", None), ("few", torch.arange(20) + torch.arange(20) // 2)):
+        head = EagleHead(shape_for(target.config)).double()
+        for parameter in head.parameters():
+            parameter.data.add_(0.3 * torch.randn_like(parameter))
+        (folder / name).mkdir()
+        save_head(folder / name, head, ids, target)
+        hf.AutoTokenizer.from_pretrained(folder / "target").save_pretrained(folder / name)
 
 
 @dataclass
@@ -129,12 +146,13 @@ def proposed(
 ) -> Proposal:
     """What the draft proposes behind a text that it was given as a prompt; uniforms (1, γ)."""
     capacity = len(text) + 2 * gamma + 2
-    with torch.inference_mode():
+    with torch.inference_mode(), heard(at.target, at.draft):
         state = TextState([text], capacity, at.target.device)
-        if needs_kv(at.draft):
+        if needs_kv(at.draft) or needs_hidden(at.draft):
             session = at.target.session(1, capacity)
             session.prefill(state.tokens, len(text) - 1)
-            at.draft.attach(session)
+            if needs_kv(at.draft):
+                at.draft.attach(session)
         at.draft.start(state, sampling, capacity)
         return at.draft.propose(gamma, state, uniforms)
 

@@ -70,16 +70,17 @@ FLOORS: list[tuple[list[str], set[str]]] = [
         placed(
             """
             models: timing sampling attention kvcache random_models loading lm products packed
-                static forwards state environment device_rates shapes
+                static hidden eagle_head forwards state environment device_rates shapes
             """
         ),
-        {"numpy", "torch", "transformers", "psutil"},
+        {"numpy", "torch", "transformers", "psutil", "safetensors"},
     ),
     (
         placed(
             """
             drafts: base options pairing hf self_draft synthetic lookup ngram automaton suffix
-                parts targets_kv layerskip sparsekv quantized external
+                parts targets_kv layerskip sparsekv quantized eagle_chains eagle
+                external
             specbench: drafts
             """
         ),
@@ -106,7 +107,8 @@ FLOORS: list[tuple[list[str], set[str]]] = [
             verification: verify_exact verify_sequence verify_text verify_passes verify_greedy
                 verify verify_record
             measure: doctor pair_check time_map profiling
-            training: plan losses optimizers store texts teacher students held_out train open view
+            training: plan losses optimizers store texts teacher students eagle_student held_out
+                train open view
             """
         ),
         {"numpy", "torch", "transformers", "psutil", "rich", "safetensors"},

@@ -17,6 +17,7 @@ class Kind(StrEnum):
     """What is trained."""
 
     hf = "hf"
+    eagle = "eagle"
 
 
 class Text(StrEnum):
@@ -41,7 +42,10 @@ def train_draft(
     target: options.Target = None,
     kind: Annotated[
         Kind | None,
-        typer.Option(help="hf: a small model of its own.", rich_help_panel=DRAFT),
+        typer.Option(
+            help="hf: a small model of its own (default). eagle: a head on the target's states.",
+            rich_help_panel=DRAFT,
+        ),
     ] = None,
     layers: Annotated[
         int | None,
@@ -59,6 +63,15 @@ def train_draft(
         str | None,
         typer.Option(
             help="Start from layers of the target instead: 4 or 0-3+29.", rich_help_panel=DRAFT
+        ),
+    ] = None,
+    draft_vocab: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=2**24,
+            help="Ids that a head can draft, the likeliest ones. Default all.",
+            rich_help_panel=DRAFT,
         ),
     ] = None,
     text: Annotated[
@@ -160,6 +173,15 @@ def train_draft(
             rich_help_panel=TRAINING,
         ),
     ] = None,
+    unroll: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=16,
+            help="Tokens of a chain that a head learns to draft. Default 3.",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
     optimizer: Annotated[
         Optimizer | None,
         typer.Option(
@@ -194,9 +216,10 @@ def train_draft(
 ) -> None:
     """Distil a draft for a target, with a held-out α while it learns.
 
-    The folder is loaded as a draft: specbench run -d hf:FOLDER.
+    The folder is loaded as a draft: specbench run -d hf:FOLDER, or -d eagle:FOLDER.
 
     Example: specbench train-draft -t embedded -o my-draft --steps 300
+    Example: specbench train-draft -t embedded -o my-head --kind eagle --minutes 10
     """
     from specbench.cli.train_flow import train_flow
 

@@ -113,7 +113,8 @@ def _export(training: Training, tokenizer: Any) -> None:
 
     training.export(tokenizer)
     curve = training.position.curve
-    text = card(training.plan, training.told, curve, parameters(training.student))
+    told = {key: value for key, value in training.told.items() if key != "draft_ids"}
+    text = card(training.plan, told, curve, parameters(training.student))
     files.replace(training.folder / "README.md", text)
 
 

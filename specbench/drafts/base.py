@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeGuard
 
 import torch
 from torch import Tensor
 
+from specbench.models.hidden import Tap, tapped
 from specbench.models.lm import CausalLM, Session
 from specbench.models.state import TextState
 from specbench.records import Law, Sampling
@@ -134,3 +136,29 @@ class KvDraft(Draft, Protocol):
 def needs_kv(draft: Draft) -> TypeGuard[KvDraft]:
     """Whether it has to be given the target's KV state."""
     return bool(getattr(draft, "needs_kv", False))
+
+
+class HiddenDraft(Draft, Protocol):
+    """A draft that drafts on the target's hidden states."""
+
+    def listen(self, tap: Tap) -> None:
+        """Take what the target's passes of a batch give, its prefill first; `start` follows.
+
+        Each pass of a cycle is there at its `commit`, from the last token of the text before it.
+        """
+
+
+def needs_hidden(draft: Draft) -> TypeGuard[HiddenDraft]:
+    """Whether it has to be given the target's hidden states."""
+    return bool(getattr(draft, "needs_hidden", False))
+
+
+@contextmanager
+def heard(target: CausalLM, draft: Draft | None) -> Iterator[None]:
+    """Let a draft that wants it listen to the target; for others nothing is changed."""
+    if draft is None or not needs_hidden(draft):
+        yield
+        return
+    with tapped(target) as tap:
+        draft.listen(tap)
+        yield

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specbench.drafts.base import Draft, Proposal, needs_kv
+from specbench.drafts.base import Draft, Proposal, heard, needs_kv
 from specbench.engines.rows import Limits, Outcome, Row
 from specbench.errors import CellFailed
 from specbench.models.lm import CausalLM, Session
@@ -69,7 +69,7 @@ class RowResult:
 
 def decode(job: Job, target: CausalLM, draft: Draft | None) -> list[RowResult]:
     """Decode a batch to its end. The draft is None at γ = 0."""
-    with torch.inference_mode(), _quiet_gc():
+    with torch.inference_mode(), _quiet_gc(), heard(target, draft):
         return _Batch(job, target, draft).run()
 
 

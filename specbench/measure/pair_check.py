@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from specbench.drafts.pairing import check_vocabularies
 from specbench.kinds import KINDS
 from specbench.models import loading
+from specbench.models.eagle_head import shape_in
 from specbench.models.lm import UNLIMITED, context_limit, windows_of
 from specbench.settings.recipe import default_recipe, merge_flags
 
@@ -18,6 +20,7 @@ def check_pair(target: str, drafts: Sequence[str], *, trust_remote_code: bool = 
     label = recipe.target.label
     tokenizer, config = _opened(recipe.target.location, "--target", trust_remote_code)
     windows_of(config, label)
+    wide = config.hidden_size
     lines = [f"{label}: {len(tokenizer.get_vocab()):,} tokens, {_context(config)}"]
     for spec in recipe.drafts:
         if not spec.model:
@@ -26,6 +29,8 @@ def check_pair(target: str, drafts: Sequence[str], *, trust_remote_code: bool = 
         other, config = _opened(spec.model, "--draft", trust_remote_code)
         check_vocabularies(tokenizer, other, label, spec.label)
         windows_of(config, spec.label)
+        if spec.kind == "eagle":
+            shape_in(Path(spec.model).expanduser(), int(wide), f"--draft {spec.label}")
         lines.append(f"ok  {spec.label}: the same vocabulary, {_context(config)}")
     return lines
 

@@ -37,3 +37,9 @@ def entropy(p: Tensor) -> Tensor:
     """Of laws (…, V), in nats."""
     found: Tensor = torch.special.entr(p).sum(-1)
     return found
+
+
+def divergences(logits: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
+    """KL(p ‖ q) and total variation, (…,); of a part of p the sum over its ids alone."""
+    cross, variation = soft_losses(logits, p)
+    return cross - entropy(p), variation

@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from specbench.drafts.eagle import refuse_without_hidden
 from specbench.engines.base import Settings
 from specbench.engines.torch_engine import TorchEngine
 from specbench.errors import UsageError
 from specbench.models.environment import default_threads, model_identity
 from specbench.models.loading import eos_ids
 from specbench.prompt_sets.prompts import set_hash
+from specbench.training.eagle_student import EagleStudent, likeliest
 from specbench.training.held_out import HeldOut
 from specbench.training.plan import Plan
 from specbench.training.students import ModelStudent, Student
@@ -21,6 +25,8 @@ from specbench.training.texts import Given, Sampled, Split, Writer, split_prompt
 from specbench.training.train import Source, Training
 
 HELD = "held-out"
+CHOOSING = 16
+"""Steps over whose windows a draft vocabulary is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +63,9 @@ def opened(
         say(f"note: {note}")
     told = _told(where, engine, split)
     _refuse_other(stored, told)
-    student = _student(plan, engine)
-    training = _training(plan, where, engine, split, student, told, say)
-    return training, engine
+    if plan.kind == "eagle":
+        refuse_without_hidden(engine.target, "--kind eagle")
+    return _training(plan, where, engine, split, stored, told, say), engine
 
 
 def _told(where: Where, engine: TorchEngine, split: Split) -> dict[str, Any]:
@@ -80,16 +86,12 @@ def _refuse_other(stored: dict[str, Any] | None, told: dict[str, Any]) -> None:
             )
 
 
-def _student(plan: Plan, engine: TorchEngine) -> Student:
-    return ModelStudent(plan, engine.target, eos_ids(engine.target.model, engine.tokenizer))
-
-
 def _training(
     plan: Plan,
     where: Where,
     engine: TorchEngine,
     split: Split,
-    student: Student,
+    stored: dict[str, Any] | None,
     told: dict[str, Any],
     say: Callable[[str], None],
 ) -> Training:
@@ -99,6 +101,31 @@ def _training(
         source = Given(plan, split.train, engine.tokenizer)
     else:
         source = Sampled(plan, write, split.train)
-    source.windows(0)
-    held = HeldOut(engine.target, write(HELD, split.held, 0))
-    return Training(plan, student, Teacher(engine.target), source, held, where.folder, told)
+    windows = source.windows(0)
+    teacher, held = Teacher(engine.target), HeldOut(engine.target, write(HELD, split.held, 0))
+    eos = eos_ids(engine.target.model, engine.tokenizer)
+    student: Student
+    if plan.kind == "hf":
+        student = ModelStudent(plan, engine.target, eos)
+    else:
+        ids = _draft_ids(plan, source, teacher, eos, stored)
+        told["draft_ids"] = None if ids is None else ids.tolist()
+        student = EagleStudent(plan, engine.target, ids, teacher.lesson(windows))
+    return Training(plan, student, teacher, source, held, where.folder, told)
+
+
+def _draft_ids(
+    plan: Plan,
+    source: Source,
+    teacher: Teacher,
+    eos: frozenset[int],
+    stored: dict[str, Any] | None,
+) -> torch.Tensor | None:
+    """The ids that a head can draft: those of a resume, or the likeliest ones; None is all."""
+    if stored is not None and stored.get("draft_ids") is not None:
+        return torch.tensor(stored["draft_ids"])
+    if not 0 < plan.draft_vocab < teacher.target.vocab_size:
+        return None
+    lessons = (teacher.lesson(source.windows(step)) for step in range(CHOOSING))
+    known = [i for i in sorted(eos) if i < teacher.target.vocab_size]
+    return likeliest(lessons, plan.draft_vocab, known)

@@ -111,4 +111,8 @@ def _checked(plan: Plan) -> Plan:
             "--draft-vocab is for an EAGLE head: a model has the target's vocabulary",
             hint="--kind eagle",
         )
+    if plan.unroll > plan.window:
+        raise UsageError(
+            f"--unroll {plan.unroll}: a window has {plan.window} tokens", hint="a larger --window"
+        )
     return plan

@@ -18,7 +18,7 @@ from specbench.errors import UsageError
 from specbench.models import attention
 from specbench.models.lm import UNLIMITED, CausalLM, context_limit
 from specbench.models.loading import quiet_bars
-from specbench.training.losses import soft_losses
+from specbench.training.losses import divergences
 from specbench.training.plan import Plan
 from specbench.training.teacher import Lesson
 
@@ -32,13 +32,15 @@ LONGEST = 2**17
 class Student(Protocol):
     """A draft that learns."""
 
-    module: nn.Module
-    """What learns, in float32."""
     depth: int
     """Tokens of a chain that are taught."""
 
+    @property
+    def module(self) -> nn.Module:
+        """What learns, in float32."""
+
     def losses(self, lesson: Lesson) -> list[tuple[Tensor, Tensor]]:
-        """Cross entropy and total variation (n,) at each depth of a chain, from 0."""
+        """KL and total variation at each depth of a chain, from 0."""
 
     def draft(self) -> Draft:
         """As a draft of the target, at its present weights."""
@@ -62,7 +64,7 @@ class ModelStudent:
     def losses(self, lesson: Lesson) -> list[tuple[Tensor, Tensor]]:
         """At every position of the windows."""
         logits = self.module(input_ids=lesson.ids, use_cache=False).logits
-        return [soft_losses(logits[..., : lesson.p.shape[-1]].float(), lesson.p)]
+        return [divergences(logits[..., : lesson.p.shape[-1]].float(), lesson.p)]
 
     def draft(self) -> Draft:
         """Of kind `hf`."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from specbench.models.hidden import tapped
 from specbench.models.lm import CausalLM, Session
 
 
@@ -19,7 +20,7 @@ class Lesson:
     p: Tensor
     """(B, W, V) float32: the law of the token behind each."""
     hidden: Tensor | None = None
-    """(B, W, H): what the target's head read, where it was asked for."""
+    """(B, W, H): what the target's head read, where the target hands it out."""
 
 
 class Teacher:
@@ -34,7 +35,10 @@ class Teacher:
     def lesson(self, ids: Tensor) -> Lesson:
         """The target's laws along windows (B, W), each as a text of its own."""
         ids = ids.to(self.target.device)
-        return Lesson(ids, self._logits(ids).float().softmax(dim=-1))
+        with tapped(self.target) as tap:
+            p = self._logits(ids).float().softmax(dim=-1)
+            (hidden,) = tap.take() or (None,)
+        return Lesson(ids, p, hidden)
 
     def _logits(self, ids: Tensor) -> Tensor:
         rows, width = ids.shape

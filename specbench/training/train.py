@@ -14,12 +14,12 @@ from torch import Tensor
 
 from specbench.errors import RunError
 from specbench.training.held_out import HeldOut
-from specbench.training.losses import entropy, mixed, variation_share
+from specbench.training.losses import mixed, variation_share
 from specbench.training.optimizers import descend, optimizers, rate_at
 from specbench.training.plan import Plan, checkpoint_of
 from specbench.training.store import Position, Row, load, save
 from specbench.training.students import Student
-from specbench.training.teacher import Lesson, Teacher
+from specbench.training.teacher import Teacher
 
 DEEPER = 0.8
 """A chain's next token weighs so much of the one before it, since it is tested less often."""
@@ -122,7 +122,8 @@ class Training:
             )
         rate = rate_at(step, plan.rate, warmup=plan.warmup, horizon=plan.steps)
         descend(self.student.module, self._made, loss, rate)
-        self._means.add(value, *_seen(pairs[0], lesson))
+        kl, variation = (float(part.detach().mean()) for part in pairs[0])
+        self._means.add(value, kl, 1.0 - variation)
         return value
 
     def _last_kept(self) -> int:
@@ -161,12 +162,6 @@ class Training:
             for file in sorted(Path(name).iterdir(), key=lambda f: f.suffix == ".safetensors"):
                 file.chmod(0o644)
                 file.replace(self.folder / file.name)
-
-
-def _seen(pair: tuple[Tensor, Tensor], lesson: Lesson) -> tuple[float, float]:
-    """KL and Σ min(p, q) over a step's windows, of a chain's first token."""
-    cross, variation = (float(part.detach().mean()) for part in pair)
-    return cross - float(entropy(lesson.p).mean()), 1.0 - variation
 
 
 def parameters(student: Student) -> int:

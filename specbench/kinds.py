@@ -127,8 +127,7 @@ KINDS: dict[str, Kind] = {
             "train-draft",
             "yes",
             "specbench.drafts.eagle:EagleDraft",
-            "one layer of the target's width and its head (or part of it) per token; a KV state of "
-            "one layer and the target's states, which its pass hands out",
+            "one layer and the output head per token; one layer's KV state",
             law="start",
             takes_ref=True,
         ),

@@ -26,6 +26,7 @@ from specbench.measure.score_starts import scorer_of
 from specbench.models.eagle_head import EagleHead, load_head, save_head, shape_for
 from specbench.models.hidden import tapped
 from specbench.models.lm import CausalLM
+from specbench.models.packed import pack
 from specbench.models.static import Eager, Pool
 from specbench.records import Sampling
 
@@ -282,6 +283,23 @@ def test_targets_without_usable_states_are_refused(folder: Path) -> None:
     with pytest.raises(PairRefused) as caught:
         opened(folder, "head", static)
     assert "fixed shapes" in caught.value.where
+
+
+@pytest.mark.parametrize("name", ["head", "few"])
+def test_a_packed_target_gives_the_same_laws(folder: Path, name: str) -> None:
+    """Whose output head holds its weight in a layout of its own."""
+    plain, packed = models.lm(models.build()), models.lm(models.build())
+    pack(packed.model)
+    assert not hasattr(packed.model.get_output_embeddings(), "weight")
+    with torch.inference_mode():
+        chains = [
+            list(opened(folder, name, target).chains(torch.tensor([TEXT]), 1, 15, 3, LAW))
+            for target in (plain, packed)
+        ]
+    for one, other in zip(*chains, strict=True):
+        assert one.law is not None
+        assert other.law is not None
+        assert torch.allclose(one.law, other.law, atol=1e-4)
 
 
 def test_folders_that_hold_no_head_for_this_target_are_refused(

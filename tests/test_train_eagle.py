@@ -95,6 +95,8 @@ def test_the_folder_is_a_draft(at: Path, learnt: Path) -> None:
     assert (checked.code, "same vocabulary" in checked.out) == (0, True), checked.err
     wrong = specbench("validate", "-t", "embedded", "-d", f"eagle:{learnt}")
     assert (wrong.code, "vocabularies" in wrong.err) == (2, True)
+    model = specbench("run", "-t", at / "t", "-d", f"hf:{learnt}", "-o", at / "no")
+    assert (model.code, f"--draft eagle:{learnt}" in model.err) == (2, True), model.err
     none = specbench("validate", "-t", at / "t", "-d", f"eagle:{at / 't'}")
     assert (none.code, "holds no EAGLE head" in none.err) == (2, True)
 

@@ -27,6 +27,10 @@ SHARED = ("target", "dataset", "category", "raw_prompt", "dtype", "device", "thr
 def train_flow(flags: dict[str, Any]) -> int:
     """Train, write the draft, and return the exit code."""
     folder: Path = flags["output_dir"]
+    minutes = flags["minutes"]
+    seconds = math.inf if minutes is None else 60 * minutes
+    if math.isnan(seconds):
+        raise UsageError("--minutes nan: not a number", hint="--minutes 30")
     stored = _stored(folder, resume=flags["resume"])
     plan, recipe = _plan(flags, stored)
     refuse_absent(recipe)
@@ -46,7 +50,6 @@ def train_flow(flags: dict[str, Any]) -> int:
             training, engine = opened(plan, where, stored, view.say)
             view.begin_training(training)
             try:
-                seconds = math.inf if flags["minutes"] is None else 60 * flags["minutes"]
                 training.run(view, lambda: interrupt.asked, seconds)
             finally:
                 view.end()

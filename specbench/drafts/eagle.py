@@ -29,6 +29,9 @@ from specbench.models.sampling import draw, first_max, law, one_hot
 from specbench.models.state import TextState
 from specbench.records import Law, Sampling
 
+UNITS = 256
+"""Unit inputs that a packed head is asked for at once."""
+
 
 class EagleDraft:
     """A head that drafts from the target's states."""
@@ -45,7 +48,7 @@ class EagleDraft:
         self._target = target
         self._ids = ids
         whole = target.model.get_output_embeddings()
-        self._output = whole if ids is None else _Rows(whole, ids)
+        self._output = whole if ids is None else _Rows(whole, ids, head.norm.weight.detach())
         self._sampling = Sampling()
         self._session: HeadSession | None = None
         self._states: Tensor
@@ -222,13 +225,27 @@ class EagleDraft:
 class _Rows:
     """Some rows of a target's output head."""
 
-    def __init__(self, whole: Any, ids: Tensor) -> None:
-        self.weight: Tensor = whole.weight.detach()[ids]
+    def __init__(self, whole: Any, ids: Tensor, like: Tensor) -> None:
         bias = getattr(whole, "bias", None)
         self._bias = None if bias is None else bias.detach()[ids]
+        weight = getattr(whole, "weight", None)
+        self.weight = _rows_of(whole, ids, like) if weight is None else weight.detach()[ids]
 
     def __call__(self, states: Tensor) -> Tensor:
         return linear(states, self.weight, self._bias)
+
+
+def _rows_of(whole: Any, ids: Tensor, like: Tensor) -> Tensor:
+    """Rows of a head that holds its weight in a layout of its own: what it makes of unit inputs."""
+    parts = []
+    with torch.inference_mode():
+        for first in range(0, like.shape[-1], UNITS):
+            units = torch.zeros_like(like).expand(min(UNITS, like.shape[-1] - first), -1).clone()
+            units.diagonal(first).fill_(1.0)
+            bias = getattr(whole, "bias", None)
+            out = whole(units) if bias is None else whole(units) - bias
+            parts.append(out[:, ids])
+    return torch.cat(parts).t().contiguous()
 
 
 def _kept(at: int | Tensor, index: Tensor) -> int | Tensor:

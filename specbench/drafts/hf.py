@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from specbench.drafts.base import Along, Context, Proposal
 from specbench.drafts.pairing import check_vocabularies
 from specbench.errors import PairRefused, UsageError
 from specbench.models import loading
+from specbench.models.eagle_head import holds_head
 from specbench.models.lm import CausalLM, Reader, Session
 from specbench.models.sampling import draw, first_max, law, one_hot
 from specbench.models.state import TextState
@@ -45,6 +47,12 @@ class HfDraft:
     def open(cls, ref: str, options: dict[str, Any], label: str, context: Context) -> HfDraft:
         """Load the model and refuse another vocabulary, before anything is measured."""
         source = loading.resolve(ref, "--draft")
+        if holds_head(Path(source.path)):
+            raise UsageError(
+                f"{ref} holds an EAGLE head, and no model",
+                where=f"--draft {label}",
+                hint=f"--draft eagle:{ref}",
+            )
         tokenizer = loading.load_tokenizer(source, trust_remote_code=context.trust_remote_code)
         check_vocabularies(context.tokenizer, tokenizer, context.target.label, label)
         model = loading.load_model(

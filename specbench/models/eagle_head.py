@@ -175,6 +175,14 @@ def save_head(folder: Path, head: EagleHead, ids: Tensor | None, target: CausalL
     save_file(tensors, folder / WEIGHTS)
 
 
+def holds_head(folder: Path) -> bool:
+    """Whether a folder's config is that of a head, and of no model."""
+    try:
+        return KEY in json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError):
+        return False
+
+
 def shape_in(folder: Path, hidden: int, where: str) -> Shape:
     """The shape of the head in a folder, refused where there is none, or one of another target."""
     try:

@@ -8,7 +8,7 @@ from typing import Any
 from specbench.reports.markdown_text import escaped
 from specbench.training.plan import Plan
 from specbench.version import VERSION
-from specbench.wording import fixed
+from specbench.wording import count, fixed
 
 Row = Mapping[str, float | None]
 
@@ -36,7 +36,7 @@ what the target says.
 
 ## What it reached
 
-Mean of Σ min(p, q) at temperature 1 on the target's own texts behind {held} held-out prompts, which
+Mean of Σ min(p, q) at temperature 1 on the target's own texts behind {held}, which
 is the share of its drafts that would be kept:
 
 | step | seconds | held-out α | 95 % |
@@ -50,12 +50,16 @@ _WHAT = {
     "eagle": "A one-layer head on the target's hidden states (EAGLE), {parameters:,} parameters of "
     "its own; embeddings and output head are the target's.",
 }
+_OTHERS = {"hf": ("unroll", "draft_vocab"), "eagle": ("layers", "width", "from_layers")}
+"""What a plan holds for the other kind."""
 MOST_ROWS = 12
 
 
 def card(plan: Plan, told: Mapping[str, Any], curve: Sequence[Row], parameters: int) -> str:
     """The card as Markdown."""
-    rows = {**plan.told(), **told}
+    rows = {**plan.told(), **{name: _listed(value) for name, value in told.items()}}
+    for name in _OTHERS[plan.kind]:
+        del rows[name]
     known = {name: value for name, value in rows.items() if value not in ("", 0, [], None)}
     shown = [(name, escaped(str(value))) for name, value in known.items()]
     return _CARD.format(
@@ -65,7 +69,7 @@ def card(plan: Plan, told: Mapping[str, Any], curve: Sequence[Row], parameters: 
         version=VERSION,
         kind=plan.kind,
         rows="\n".join(f"| {name.replace('_', ' ')} | {value} |" for name, value in shown),
-        held=plan.held_out,
+        held=count(plan.held_out, "held-out prompt"),
         curve="\n".join(map(_line, _some(curve))),
     )
 
@@ -80,3 +84,10 @@ def _line(row: Row) -> str:
     low, high = row["alpha_low"], row["alpha_high"]
     interval = "" if low is None else f"{fixed(low, 3)} to {fixed(high, 3)}"
     return f"| {row['step']} | {fixed(row['seconds'], 0)} | {fixed(row['alpha'], 3)} | {interval} |"
+
+
+def _listed(value: object) -> object:
+    """A mapping as its names and values."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {part}" for name, part in value.items())
+    return value

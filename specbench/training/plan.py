@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,7 +95,10 @@ def _shown(value: object) -> str:
 
 
 def _checked(plan: Plan) -> Plan:
-    """Refuse flags that do not go together."""
+    """Refuse flags that do not go together, and numbers that are none."""
+    for name in ("rate", "tv"):
+        if not math.isfinite(getattr(plan, name)):
+            raise UsageError(f"--{name} {getattr(plan, name)}: not a number", hint=f"--{name} 0.01")
     own = plan.kind == "hf"
     if plan.from_layers and (plan.width or plan.layers != 1):
         raise UsageError(

@@ -161,6 +161,7 @@ class Writer:
         say: Callable[[str], None],
     ) -> None:
         self._engine = engine
+        self._say, self._told = say, False
         self._folder = folder / FOLDER / "samples"
         self._batch = self._tested(batch, prompts, say)
 
@@ -180,18 +181,29 @@ class Writer:
         path = self._folder / f"{name}.safetensors"
         if path.exists():
             return _read(path)
+        if repeat < FIRST:
+            self._say(f"sampling {name}: {len(prompts)} texts")
         found: list[Generation] = []
         for at in range(0, len(prompts), self._batch):
             some = prompts[at : at + self._batch]
             found += self._engine.generate(Cell("", 0, LAW, len(some)), some, repeat)
         good = [Text(g.prompt_token_ids, g.token_ids) for g in found if g.status == "ok"]
-        if not good:
-            reasons = dict.fromkeys(g.reason for g in found)
-            raise UsageError(
-                "the target wrote no text", where="; ".join(reasons), hint="other prompts"
-            )
+        self._tell_failed(found, len(good))
         _write(path, good)
         return good
+
+    def _tell_failed(self, found: Sequence[Generation], good: int) -> None:
+        """Say once why prompts have no text; refuse where none has."""
+        reasons = [g.reason for g in found if g.status != "ok"]
+        if not good:
+            raise UsageError(
+                "the target wrote no text",
+                where="; ".join(dict.fromkeys(reasons)),
+                hint="other prompts, or a smaller --sample-batch",
+            )
+        if reasons and not self._told:
+            self._told = True
+            self._say(f"note: {len(reasons)} of {len(found)} prompts have no text: {reasons[0]}")
 
 
 def _write(path: Path, texts: Sequence[Text]) -> None:

@@ -5,7 +5,10 @@ Pure data, so that recipes can be checked and listed without loading any model l
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from specbench.records import Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +40,22 @@ class EngineRow:
     """Whether it tells each cycle; else counts alone."""
     options: tuple[str, ...] = ()
     """Names that `--engine-arg NAME=VALUE` takes."""
+    differs: Mapping[str, str] = field(default_factory=dict)
+    """Draft kinds that it has in another way than our own loop, and how."""
+    warped: str = ""
+    """How its models draft where a temperature other than 1, or a top-p, is asked for."""
     any_options: bool = False
     """Whether it passes every `--engine-arg` on as it is."""
+
+    def drafts_otherwise(self, kind: str, law: Sampling) -> str:
+        """How its draft differs from ours under a law, in words; empty where it is the same.
+
+        Its α is then that of another draft, which our own draft's law does not score.
+        """
+        if kind in self.differs:
+            return self.differs[kind]
+        plain = law.greedy or (law.temperature == 1.0 and law.top_p == 1.0)
+        return "" if plain else self.warped
 
 
 ENGINES: dict[str, EngineRow] = {
@@ -52,6 +69,17 @@ ENGINES: dict[str, EngineRow] = {
             forwards=True,
             random_weights=True,
             in_process=True,
+        ),
+        EngineRow(
+            "transformers",
+            "stock generate, γ fixed",
+            "–",
+            "specbench.engines.transformers_engine:TransformersEngine",
+            drafts=("hf", "ngram", "self"),
+            batches=False,
+            in_process=True,
+            warped="its assistant goes through temperature and top-p twice",
+            differs={"ngram": "its prompt lookup takes the first match, our own the last"},
         ),
     )
 }

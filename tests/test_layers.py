@@ -93,11 +93,11 @@ FLOORS: list[tuple[list[str], set[str]]] = [
                 hosting llamacpp_host
             specbench: serving
             engines: base failures rows selftest loop torch_engine probe arguments served
-                server_engine llamacpp_engine
+                server_engine llamacpp_engine generate_tape transformers_engine
             specbench: engines
             """
         ),
-        {"torch"},
+        {"torch", "transformers"},
     ),
     (
         placed(

@@ -53,7 +53,7 @@ class TorchEngine:
         """What the forward mode came to, by label of the model."""
         self._layouts: Known = {}
         self._opened: DraftRef | None = None
-        self._eos: frozenset[int] = frozenset()
+        self.eos: frozenset[int] = frozenset()
 
     def open_target(self) -> None:
         """Load the target, its tokenizer and its EOS ids."""
@@ -66,7 +66,7 @@ class TorchEngine:
         check_table(self.tokenizer, model, f"--target {self.settings.target}")
         self.target = self._prepared(CausalLM(model, self.settings.target_label))
         if not self.settings.ignore_eos:
-            self._eos = loading.eos_ids(model, self.tokenizer)
+            self.eos = loading.eos_ids(model, self.tokenizer)
 
     def _prepared(self, lm: CausalLM) -> CausalLM:
         """A model just loaded, in the forward mode of the run."""
@@ -232,7 +232,7 @@ class TorchEngine:
         """One batch of a cell, as the loop decodes it."""
         draft = self.draft if cell.gamma else None
         vocab = draft.vocab_size if draft else None
-        limits = Limits(max_new_tokens, self.context, self._eos, vocab)
+        limits = Limits(max_new_tokens, self.context, self.eos, vocab)
         streams = [self._streams(p.prompt_id, repeat, cell.gamma, max_new_tokens) for p in prompts]
         return Job(
             [p.token_ids for p in prompts],

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from specbench.engine_table import ENGINES
 from specbench.engines.torch_engine import TorchEngine
 from specbench.latency.roofline import Shape, rates_dict, shape_dict
+from specbench.measure.opening import pair_here
 from specbench.measure.preflight import Ready
 from specbench.models.device_rates import device_rates
 from specbench.models.environment import environment, model_identity
@@ -27,7 +28,7 @@ def manifest_of(ready: Ready, command: Sequence[str]) -> dict[str, object]:
     """What `run.json` holds before the first cell."""
     recipe, engine = ready.recipe, ready.engine
     described = engine.describe()
-    own = engine if isinstance(engine, TorchEngine) else None
+    own = pair_here(engine)
     return {
         "command": list(command),
         "started": now(),
@@ -91,7 +92,7 @@ def roofline_of(own: TorchEngine, shapes: Mapping[str, Shape | None]) -> dict[st
 def models_of(ready: Ready) -> dict[str, object]:
     """The hash or the revision of each model, by label."""
     recipe = ready.recipe
-    own = ready.engine if isinstance(ready.engine, TorchEngine) else None
+    own = pair_here(ready.engine)
     config = own.target.model.config if own else None
     found = {recipe.target.label: model_identity(recipe.target.location, config)}
     for spec in recipe.drafts:

@@ -53,6 +53,12 @@ def make_engine(recipe: Recipe) -> Engine:
     return engine
 
 
+def pair_here(engine: Engine) -> TorchEngine | None:
+    """The pair as our own loop has it, where an engine holds it in this process."""
+    own = getattr(engine, "own", engine)
+    return own if isinstance(own, TorchEngine) else None
+
+
 def own_loop(engine: Engine) -> TorchEngine:
     """The engine as our own loop, which alone predicts, verifies and is profiled."""
     if not isinstance(engine, TorchEngine):

@@ -17,7 +17,7 @@ from specbench.engines.torch_engine import TorchEngine
 from specbench.errors import CellRefused, PairRefused, SpecbenchError, UsageError
 from specbench.kinds import kind_told, simulated_time
 from specbench.latency.roofline import Shape
-from specbench.measure.opening import draft_ref, make_engine, own_loop
+from specbench.measure.opening import draft_ref, make_engine, own_loop, pair_here
 from specbench.models.loading import resolve
 from specbench.models.shapes import shape_of
 from specbench.prompt_sets.long_prompts import prepare_lengths
@@ -85,7 +85,7 @@ def get_ready(
         try:
             drafts[spec.label] = _check(engine, recipe, spec, found.first)
             refuse_long(engine, recipe, spec.label)
-            lm = getattr(getattr(engine, "draft", None), "lm", None)
+            lm = getattr(getattr(pair_here(engine), "draft", None), "lm", None)
             configs[spec.label] = getattr(lm, "config", None)
             shapes[spec.label] = None if lm is None else shape_of(lm)
             _tell_context(engine, spec, found.first, alone, say)

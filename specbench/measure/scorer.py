@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from specbench.engines.base import DraftRef, Engine
 from specbench.engines.torch_engine import TorchEngine
+from specbench.measure.opening import pair_here
 
 
 @contextmanager
@@ -16,9 +17,10 @@ def scorer_for(engine: Engine, draft: DraftRef) -> Iterator[TorchEngine]:
 
     Raises what loading raises: weights that are not here, or that do not fit.
     """
-    if isinstance(engine, TorchEngine):
+    here = pair_here(engine)
+    if here is not None:
         engine.open_draft(draft)
-        yield engine
+        yield here
         return
     own = TorchEngine(replace(engine.settings, forward="eager", arguments=()))
     try:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from specbench.engine_table import ENGINES
 from specbench.engines.failures import is_out_of_memory, reason_of
 from specbench.errors import CellRefused, PairRefused, RunError
 from specbench.measure.destination import Destination, fresh_folder, open_writer
@@ -227,6 +228,10 @@ class Sweep:
         folder = self.writer.folder
         prompts = {p.prompt_id: p for p in self._prompts(block)}
         start = time.perf_counter()
+        row = ENGINES[self.engine.name]
+        if differs := row.drafts_otherwise(block.draft.kind, block.sampling):
+            self.watcher.note(block.draft.label, f"not scored: {differs}")
+            return
         try:
             if missing_scores(folder, block):
                 with scorer_for(self.engine, draft_ref(block.draft)) as own:

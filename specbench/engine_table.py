@@ -81,6 +81,26 @@ ENGINES: dict[str, EngineRow] = {
             warped="its assistant goes through temperature and top-p twice",
             differs={"ngram": "its prompt lookup takes the first match, our own the last"},
         ),
+        EngineRow(
+            "llamacpp",
+            "llama.cpp, started here",
+            "xllamacpp, GGUF",
+            "specbench.engines.llamacpp_engine:LlamaCppEngine",
+            drafts=("hf", "ngram", "self"),
+            dtypes=(),
+            cycles=False,
+            options=("cache_type", "draft_sampling", "flash_attn", "gpu_layers", "start"),
+        ),
+        EngineRow(
+            "server",
+            "OpenAI-compatible servers",
+            "a URL per gamma",
+            "specbench.engines.server_engine:ServerEngine",
+            drafts=("hf", "ngram", "suffix", "layerskip", "self"),
+            dtypes=(),
+            cycles=False,
+            any_options=True,
+        ),
     )
 }
 OWN = "torch"

@@ -146,6 +146,8 @@ class Counts:
     A batch whose counters are only known together has them in its first generation.
     """
 
+    num_output_tokens: int | None = None
+    """Where token ids are not known; else it is their number."""
     num_target_forwards: int | None = None
     num_cycles: int | None = None
     """With those that drafted nothing: on plain text a server's drafts are fewer."""
@@ -157,8 +159,10 @@ class Counts:
     num_undrafted: int | None = None
     positions: tuple[tuple[int, int], ...] = ()
     """(tested, accepted) from position 1 on; empty where they are not known."""
+    timed_cycles: int | None = None
+    """Cycles that `live_s` covers."""
     timed_tokens: int | None = None
-    """Delivered tokens that came in `live_s`."""
+    """Delivered tokens that came in `live_s`; the prompt pass may give one before."""
     live_s: float = math.nan
     """Decode time: from the first tokens, which end the prefill, to the last."""
     share_s: float = math.nan
@@ -176,7 +180,9 @@ class Generation:
     reason: str = ""
     finish_reason: FinishReason = ""
     token_ids: tuple[int, ...] = ()
-    """Delivered tokens."""
+    """Delivered tokens; empty where a server does not tell them."""
+    text: str | None = None
+    """What a server wrote; None: the text of the ids."""
     cycles: tuple[Cycle, ...] = ()
     counts: Counts | None = None
     """In place of cycles, where an engine gives sums alone."""

@@ -102,7 +102,9 @@ def test_requests_of_a_batch_are_under_way_together() -> None:
     assert not found.faults
     # One request takes nine steps of 50 ms; four in a row would take 1.8 s.
     assert 0.4 < seconds < 1.2
-    assert found.decode_wall_s == pytest.approx(0.4, abs=0.15)
+    assert sum(found.shares_s) == pytest.approx(0.4, abs=0.15)
+    for share, reply in zip(found.shares_s, found.replies, strict=True):
+        assert 0 < share <= reply.decode_s
 
 
 def test_a_busy_server_is_asked_again_and_the_wait_is_no_part_of_the_time() -> None:

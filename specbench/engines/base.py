@@ -108,3 +108,8 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Free the models, or end what was started."""
+
+
+def in_turn(engine: Engine) -> bool:
+    """Whether one γ is measured to its end before the next, since a change of γ takes long."""
+    return bool(getattr(engine, "in_turn", False))

@@ -201,8 +201,12 @@ def gap_identity(sums: CellSums) -> Floats:
 
 
 def tau_delivered(sums: CellSums) -> Floats:
-    """Delivered tokens per cycle: what latency sees, after clipping at a length limit."""
-    return ratio(sums.tokens, sums.cycles)
+    """Delivered tokens per cycle: what latency sees, after clipping at a length limit.
+
+    Over the cycles that are timed, where these are known: a prompt pass may give a token, too.
+    """
+    timed = ratio(sums.tokens_timed, sums.cycles_timed)
+    return np.where(np.isfinite(timed), timed, ratio(sums.tokens, sums.cycles))
 
 
 def accepted_per_drafted(sums: CellSums) -> Floats:

@@ -105,10 +105,11 @@ class Progress:
         )
         mode = recipe.measure.forward
         forward = "" if mode == "eager" else f", forward {mode}"
+        machine = f"{found['device']} {found['dtype']}{threads}{forward}".strip()
         self.say(
             f"target   {recipe.target.label}    {len(ready.prompts)} prompts × "
-            f"{recipe.sampling.max_new_tokens} tokens, temperature {temperatures}, "
-            f"{found['device']} {found['dtype']}{threads}{forward}"
+            f"{recipe.sampling.max_new_tokens} tokens, temperature {temperatures}"
+            f"{machine and f', {machine}'}"
         )
         pairs = "1 pair" if len(ready.drafts) == 1 else f"{len(ready.drafts)} pairs"
         if all("rollback_difference" in about for about in ready.drafts.values()):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from specbench.engine_table import ENGINES
+from specbench.engines.base import in_turn
 from specbench.engines.failures import is_out_of_memory, reason_of
 from specbench.errors import CellRefused, PairRefused, RunError
 from specbench.measure.destination import Destination, fresh_folder, open_writer
@@ -172,6 +173,15 @@ class Sweep:
     def _todo(self, block: Block) -> Iterator[tuple[int, int, list[Cell]]]:
         """(group, repeat, cells) in the order they are run; the cells' is drawn from the seed."""
         count = -(-len(self._prompts(block)) // block.batch_size)
+        if in_turn(self.engine):
+            for cell in self._shuffled(block, list(block.cells), 0, 0):
+                yield from (
+                    (group, repeat, [cell])
+                    for repeat in range(self.ready.recipe.measure.repeats)
+                    for group in range(count)
+                    if (cell.id, group, repeat) not in self.done
+                )
+            return
         for repeat in range(self.ready.recipe.measure.repeats):
             for group in range(count):
                 cells = [c for c in block.cells if (c.id, group, repeat) not in self.done]

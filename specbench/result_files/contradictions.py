@@ -51,7 +51,7 @@ def check_generations(path: Path, rows: pd.DataFrame, *, counts_alone: bool = Fa
     _check_cells(path, rows)
     twice = rows.duplicated(KEY) & (rows["prompt_id"] != "")
     first_bad(path, twice, "this prompt stood in this cell and repeat before")
-    _check_sums(path, rows)
+    _check_sums(path, rows, "num_timed_tokens" if counts_alone else "num_output_tokens")
 
 
 def check_imported(path: Path, rows: pd.DataFrame) -> None:
@@ -80,11 +80,11 @@ def _check_cells(path: Path, rows: pd.DataFrame) -> None:
             refuse_row(path, int(str(number)), what)
 
 
-def _check_sums(path: Path, rows: pd.DataFrame) -> None:
-    """What holds between the sums of one generation, whatever it was."""
+def _check_sums(path: Path, rows: pd.DataFrame, tokens: str) -> None:
+    """What holds between the sums of one generation; `tokens` are those that cycles gave."""
     kept, cycles = rows["num_accepted"], rows["num_cycles"]
     limits = (
-        ("num_output_tokens", "num_accepted + num_cycles", kept + cycles),
+        (tokens, "num_accepted + num_cycles", kept + cycles),
         ("num_tested", "num_accepted + num_cycles", kept + cycles),
         ("num_drafted", "gamma × num_cycles", rows["gamma"] * cycles),
         ("num_full_accept", "num_accepted", kept),

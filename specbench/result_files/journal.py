@@ -164,6 +164,8 @@ class RunWriter:
             raise ValueError(f"group {group} of {cell.id} is {wanted}, repeat {repeat}: {given}")
 
     def _text(self, generation: Generation) -> str | None:
+        if generation.text is not None:
+            return files.plain(generation.text)
         return self._decode(generation.token_ids) if self._decode else None
 
     def _journal(self, block_id: str) -> Path:

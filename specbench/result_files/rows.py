@@ -72,7 +72,10 @@ def _summed(generation: Generation, gamma: int) -> dict[str, float | None]:
 def _told(counts: Counts) -> dict[str, float | None]:
     """What an engine without cycles knows; its phases are not told apart."""
     told = {name: getattr(counts, name) for name in _COUNTED}
-    return {**told, "num_timed_tokens": counts.timed_tokens}
+    if counts.num_output_tokens is None:
+        del told["num_output_tokens"]
+    timed = {"num_timed_cycles": counts.timed_cycles, "num_timed_tokens": counts.timed_tokens}
+    return {**told, **timed}
 
 
 def by_place(generation: Generation, gamma: int) -> list[tuple[int, int]]:

@@ -196,9 +196,12 @@ def _cycle_times(part: Part, row: Row) -> Row:
 
 
 def _ttft_ms(part: Part) -> float:
-    """Mean time to the first tokens: the prefill, and the first cycle where that is timed alone."""
+    """Mean time to the first tokens: the prefill, and the first cycle where that is timed alone.
+
+    Where phases are not told apart, the prefill holds the first tokens.
+    """
     good = part.good
-    alone = good["num_timed_cycles"] == good["num_cycles"]
+    alone = (good["num_timed_cycles"] == good["num_cycles"]) & good["verify_s"].notna()
     first = good["first_s"].where(alone, 0.0)
     return 1000 * float((good["prefill_s"] + first).mean(skipna=False))
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from specbench.serving.dialects import PATHS, Api, Ask, body, read
 from specbench.serving.faults import ServerFault
@@ -20,8 +21,8 @@ class Batch:
     outcomes: tuple[Reply | ServerFault, ...]
     cpu_s: float
     """Process CPU time of the client while it ran."""
-    decode_wall_s: float
-    """From the first token of any request to the last of all."""
+    shares_s: tuple[float, ...]
+    """Of each request: the time behind its first token, divided among all that decoded then."""
 
     @property
     def replies(self) -> list[Reply]:
@@ -59,12 +60,33 @@ def ask_all(address: Address, api: Api, asks: Sequence[Ask]) -> Batch:
     for thread in threads:
         thread.join()
     cpu = time.process_time() - cpu
-    good = [one for one in found if not isinstance(one, ServerFault)]
-    wall = max((sent + one.last_s for sent, one in good), default=0.0) - min(
-        (sent + one.first_s for sent, one in good), default=0.0
-    )
+    spans = [
+        (0.0, 0.0)
+        if isinstance(one, ServerFault)
+        else (one[0] + one[1].first_s, one[0] + one[1].last_s)
+        for one in found
+    ]
     outcomes = tuple(one if isinstance(one, ServerFault) else one[1] for one in found)
-    return Batch(outcomes, cpu, wall)
+    return Batch(outcomes, cpu, tuple(shared(spans)))
+
+
+def shared(spans: Sequence[tuple[float, float]]) -> list[float]:
+    """The length of each span, every moment divided among the spans that hold it.
+
+    They add up to the time in which there was any.
+
+    Examples
+    --------
+    >>> shared([(0.0, 3.0), (1.0, 3.0), (5.0, 6.0)])
+    [2.0, 1.0, 1.0]
+    """
+    moments = sorted({moment for span in spans for moment in span})
+    out = [0.0] * len(spans)
+    for start, end in pairwise(moments):
+        live = [at for at, (first, last) in enumerate(spans) if first <= start and end <= last]
+        for at in live:
+            out[at] += (end - start) / len(live)
+    return out
 
 
 def _asked(address: Address, api: Api, payload: Payload, wanted: int) -> tuple[float, Reply]:

@@ -48,6 +48,7 @@ def plain(asked: Asked, counted: Counted | None = None) -> Counts:
         num_full_accept=0,
         num_censored=0,
         num_undrafted=0,
+        timed_cycles=steps,
         timed_tokens=asked.timed,
     )
 
@@ -73,6 +74,7 @@ def from_steps(asked: Asked, steps: Sequence[Step]) -> Counts:
         num_censored=sum(s.censor != "" for s in steps),
         num_undrafted=sum(not s.drafted and not s.censor for s in steps),
         positions=tuple(_positions(asked.gamma, steps)),
+        timed_cycles=len(steps),
         timed_tokens=asked.timed,
     )
 
@@ -106,6 +108,7 @@ def from_counted(asked: Asked, counted: Counted) -> Counts:
         num_cycles=cycles,
         num_drafted=counted.drafted,
         num_accepted=counted.accepted,
+        timed_cycles=cycles,
         timed_tokens=asked.timed,
     )
     drafts = counted.drafts

@@ -1,0 +1,101 @@
+"""Processes that were started to serve: their address, their last lines, their end."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from specbench.errors import clean
+from specbench.package import PACKAGE
+from specbench.serving.faults import ServerFault
+
+LINES, COLUMNS = 8, 200
+"""Of a server's last words that are shown."""
+WAIT_S = 5.0
+"""For a process to end by itself."""
+
+
+class Host:
+    """A server in a process of its own that prints one line when it is ready."""
+
+    def __init__(self, command: Sequence[str], mark: str, timeout_s: float) -> None:
+        """Start it; `mark` is what its line begins with. A server that does not come is a fault."""
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+        self._process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=with_package(os.environ),
+            start_new_session=True,
+        )
+        try:
+            self.said = self._awaited(mark.encode(), timeout_s)
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self._process.poll() is None
+
+    def last_lines(self) -> str:
+        """What it wrote to its log last."""
+        size = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, size - LINES * COLUMNS * 4))
+        lines = self._log.read().decode("utf-8", "replace").splitlines()
+        return "\n".join(clean(line)[:COLUMNS] for line in lines[-LINES:] if line.strip())
+
+    def stop(self) -> None:
+        """End it: by closing its input, then by force."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(WAIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+        if not self._log.closed:
+            self._log.close()
+
+    def _awaited(self, mark: bytes, timeout_s: float) -> str:
+        """The rest of the line that begins with the mark."""
+        assert self._process.stdout is not None
+        end = time.perf_counter() + timeout_s
+        text = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while (left := end - time.perf_counter()) > 0:
+                if not selector.select(left):
+                    continue
+                part = os.read(self._process.stdout.fileno(), 1 << 16)
+                if not part:
+                    code = self._process.wait()
+                    told = f"ended with code {code} before it served"
+                    raise ServerFault("down", f"{told}\n{self.last_lines()}")
+                text += part
+                for line in text.split(b"\n")[:-1]:
+                    if line.startswith(mark):
+                        return line.removeprefix(mark).decode("utf-8", "replace").strip()
+        raise ServerFault("timeout", f"not ready within {timeout_s:g} s\n{self.last_lines()}")
+
+
+def with_package(environment: os._Environ[str]) -> dict[str, str]:
+    """The environment in which a child finds this package where it is not installed."""
+    known = environment.get("PYTHONPATH", "")
+    paths = [str(Path(PACKAGE).parent), *([known] if known else [])]
+    return {**environment, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def python_module(name: str, *arguments: str) -> list[str]:
+    """The command that runs one of this package's modules."""
+    return [sys.executable, "-m", name, *arguments]

@@ -17,6 +17,7 @@ from typing import Any
 
 Plan = Sequence[tuple[int, int]]
 """Steps behind the prompt pass: tokens drafted and kept."""
+PLANNED: Plan = ((3, 2), (3, 0), (3, 3))
 
 
 @dataclass
@@ -41,6 +42,8 @@ class Served:
     """Events after which the connection is closed."""
     silent: bool = False
     usage: bool = True
+    ids: bool = True
+    """Whether token ids are given back."""
     block: bool = False
     """vLLM's metrics of a request."""
     other_tokens: int = 0
@@ -55,6 +58,8 @@ class Served:
     counted: dict[str, int] = field(default_factory=dict)
     kept: list[int] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
+    restarts: list[int] = field(default_factory=list)
+    """Of each restart through `/control`, its γ."""
     url: str = ""
     lock: Any = field(default_factory=threading.Lock)
 
@@ -164,6 +169,12 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         served = self.served
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/control":
+            served.restarts.append(asked["gamma"])
+            served.plan, served.gamma = (PLANNED if asked["gamma"] else ()), asked["gamma"]
+            served.counted, served.kept = {}, []
+            self.send(200, "{}")
+            return
         with served.lock:
             served.bodies.append({**asked, "path": self.path})
             status = served.statuses.pop(0) if served.statuses else 200
@@ -216,6 +227,12 @@ def token(served: Served, number: int, tokens: int) -> int:
     return served.eos if number == tokens and served.eos is not None else 100 + number
 
 
+def prompt_tokens(asked: dict[str, Any]) -> int:
+    """Of ids, their number; of text, its words."""
+    prompt = asked.get("prompt", asked.get("input_ids", ""))
+    return len(prompt) if isinstance(prompt, list) else len(prompt.split())
+
+
 def vllm_events(served: Served, asked: Any, tokens: int, steps: Any) -> Iterator[Any]:
     """An event per step, then usage, then the mark of the end."""
     at = 0
@@ -227,11 +244,12 @@ def vllm_events(served: Served, asked: Any, tokens: int, steps: Any) -> Iterator
         last = served.finish if at == tokens else None
         said = {"delta": {"content": text}} if "messages" in asked else {"text": text}
         choice = {"index": 0, **said, "finish_reason": last}
-        if asked.get("return_token_ids"):
+        if asked.get("return_token_ids") and served.ids:
             choice["token_ids"] = ids
         yield {"id": "cmpl-1", "choices": [choice]}
     if served.usage:
-        usage = {"prompt_tokens": 5, "completion_tokens": tokens, "total_tokens": 5 + tokens}
+        prompt = prompt_tokens(asked)
+        usage = {"prompt_tokens": prompt, "completion_tokens": tokens}
         yield {"id": "cmpl-1", "choices": [], "usage": usage, **vllm_block(served, steps)}
     yield "[DONE]"
 
@@ -265,7 +283,7 @@ def llamacpp_events(served: Served, asked: Any, tokens: int, steps: Any) -> Iter
         for _ in range(emitted):
             at += 1
             counts = {"draft_n": drafted, "draft_n_accepted": accepted} if drafted else {}
-            times = {"cache_n": 0, "prompt_n": 5, "predicted_n": at, **counts}
+            times = {"cache_n": 0, "prompt_n": prompt_tokens(asked), "predicted_n": at, **counts}
             if at not in served.hidden:
                 one = token(served, at, tokens)
                 text = "" if one == served.eos else f" t{one}"
@@ -280,7 +298,8 @@ def sglang_events(served: Served, asked: Any, tokens: int, steps: Any) -> Iterat
     for number, emitted in enumerate((1, *(step[2] for step in steps))):
         time.sleep(served.step_s)
         ids += [token(served, len(ids) + n, tokens) for n in range(1, emitted + 1)]
-        meta: dict[str, Any] = {"prompt_tokens": 5, "completion_tokens": len(ids)}
+        meta: dict[str, Any] = {"prompt_tokens": prompt_tokens(asked)}
+        meta["completion_tokens"] = len(ids)
         meta["finish_reason"] = None if len(ids) < tokens else {"type": served.finish}
         if served.gamma:
             meta["spec_verify_ct"] = number

@@ -92,7 +92,12 @@ class LlamaCppEngine(ServedEngine):
             assert self.draft is not None
             raise PairRefused(err.what, where=f"--draft {self.draft.label}") from err
         probabilistic = self.options.get("draft_sampling") == "probabilistic"
-        return {"verify_rule": "llama.cpp probabilistic" if probabilistic else "exact match"}
+        drafting = self._drafting().get("draft")
+        return {
+            **super().examine(prompts, gamma),
+            "verify_rule": "llama.cpp probabilistic" if probabilistic else "exact match",
+            **({"dtype": number_format(Path(str(drafting)))} if drafting else {}),
+        }
 
     def prepare(self, cells: Sequence[Cell], prompts: Sequence[Prompt]) -> None:
         """A server for every γ of the block, with room for its batch and its longest prompt."""
@@ -125,10 +130,8 @@ class LlamaCppEngine(ServedEngine):
         place = "cuda" if self.options.get("gpu_layers") else "cpu"
         return {
             "device": place,
-            "dtype": quantisation(self.target),
-            "draft_dtype": quantisation(Path(self.draft.ref))
-            if self.draft and self.draft.kind == "hf"
-            else "",
+            "dtype": number_format(self.target),
+            "draft_dtype": "",
             "threads": str(self.settings.threads or ""),
         }
 
@@ -203,8 +206,11 @@ def gguf_of(ref: str, flag: str) -> Path:
     return Path(source.path) / source.gguf_file
 
 
-def quantisation(file: Path) -> str:
-    """The number format that a file's name tells, as GGUF files are named; else empty."""
-    last = file.stem.rpartition(".")[2] if "." in file.stem else file.stem.rpartition("-")[2]
-    known = last.upper().startswith(("Q", "IQ", "F16", "F32", "BF16"))
-    return last if known else ""
+def number_format(file: Path) -> str:
+    """What most of a GGUF file's weights are stored as, such as `Q4_1`; empty if not told."""
+    import gguf
+
+    with suppress(ValueError, KeyError, IndexError, OSError):
+        found = gguf.GGUFReader(file).fields["general.file_type"].contents()
+        return str(gguf.LlamaFileType(int(found)).name).partition("_")[2]
+    return ""

@@ -56,6 +56,11 @@ class ServedEngine:
         """Whether the draft may be shorter than γ of its own accord."""
         return self.draft is None or KINDS[self.draft.kind].own_length
 
+    def examine(self, prompts: Sequence[Prompt], gamma: int) -> dict[str, object]:
+        """What the draft's kind says of it."""
+        assert self.draft is not None
+        return {"law": KINDS[self.draft.kind].law, "own_length": self.own_length}
+
     def text(self, ids: Sequence[int]) -> str:
         """Token ids as text, special tokens left out."""
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from specbench.engines.arguments import FLAG, Arguments
 from specbench.engines.base import DraftRef, Settings
 from specbench.engines.served import ServedEngine
-from specbench.errors import CellRefused, UsageError, clean
+from specbench.errors import CellRefused, PairRefused, UsageError, clean
 from specbench.records import Cell, Generation, Prompt
 from specbench.serving.faults import ServerFault
 from specbench.serving.service import Service, open_service
@@ -64,11 +64,22 @@ class ServerEngine(ServedEngine):
 
     def open_draft(self, draft: DraftRef) -> None:
         """The server has its own; this one says what it is called and how long it may be."""
+        if self.draft not in (None, draft):
+            raise PairRefused(
+                f"--engine server: the servers have one draft, and {draft.label} would be another",
+                where=f"--draft {draft.label}",
+                hint="a run for each draft, with the URLs of its servers",
+            )
         self.draft = draft
 
     def examine(self, prompts: Sequence[Prompt], gamma: int) -> dict[str, object]:
         """What a server drafts with, and by which rule it accepts, is not known here."""
-        return {"verify_rule": f"the server's ({self._any().tool})"}
+        assert self.draft is not None
+        try:
+            tool = self.service(gamma).tool
+        except CellRefused as err:
+            raise PairRefused(err.what, where=f"--draft {self.draft.label}") from err
+        return {**super().examine(prompts, gamma), "verify_rule": f"of {tool}"}
 
     def prepare(self, cells: Sequence[Cell], prompts: Sequence[Prompt]) -> None:
         """Every server is there, or comes when its cell does."""
@@ -90,8 +101,6 @@ class ServerEngine(ServedEngine):
         """The server of this γ, restarted for it where that was asked for."""
         if self.restart and self._serving != gamma:
             self._restart(gamma)
-        if gamma not in self._open:
-            self._open[gamma] = self._opened(gamma)
         return self._open[gamma]
 
     @property
@@ -118,9 +127,6 @@ class ServerEngine(ServedEngine):
 
     def close(self) -> None:
         """Nothing here was started that is to end."""
-
-    def _any(self) -> Service:
-        return next(iter(self._open.values()), None) or self.service(min(self.addresses))
 
     def _opened(self, gamma: int) -> Service:
         probe = Prompt("probe", "", PROBE, tuple(self.tokenizer(PROBE)["input_ids"]))
@@ -149,6 +155,10 @@ class ServerEngine(ServedEngine):
             told = f": {said[-1][:200]}" if said else ""
             raise CellRefused(f"restart for gamma {gamma} ended with code {done.returncode}{told}")
         _await(self.addresses[gamma], self.start_s)
+        try:
+            self._open[gamma] = self._opened(gamma)
+        except UsageError as err:
+            raise CellRefused(f"behind the restart for gamma {gamma}: {err.what}") from err
         self._serving = gamma
 
 

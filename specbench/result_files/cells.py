@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -135,7 +135,8 @@ def parts(run: RunData) -> Iterator[Part]:
     and so is a category of that name.
     """
     rows, positions, lengths = _labelled(run)
-    by_cell = _ordered([Part(ALL, *found) for found in _split(rows, positions, lengths, "cell")])
+    found = _split(rows, positions, lengths, "cell", own_length_drafts(run.manifest))
+    by_cell = _ordered([Part(ALL, *tables) for tables in found])
     yield from by_cell
     names = dict.fromkeys(str(prompt.get("category", "")) for prompt in run.prompts)
     place = {name: i for i, name in enumerate(n for n in names if n not in ("", ALL))}
@@ -155,7 +156,8 @@ def whole_cells(run: RunData) -> dict[str, Part]:
     rows = run.generations
     labels = rows[[*_KEY, "group"]]
     positions = run.positions.merge(labels, on=_KEY, how="inner")
-    found = _split(rows, positions, _lengths(run, labels), "cell")
+    own = own_length_drafts(run.manifest)
+    found = _split(rows, positions, _lengths(run, labels), "cell", own)
     by_cell = _ordered([Part(ALL, *tables) for tables in found])
     return {str(cell.rows["cell"].iloc[0]): cell for cell in by_cell}
 
@@ -199,16 +201,26 @@ def _ordered(cells: list[Part]) -> list[Part]:
 
 
 def _split(
-    rows: pd.DataFrame, positions: pd.DataFrame, lengths: pd.DataFrame | None, column: str
+    rows: pd.DataFrame,
+    positions: pd.DataFrame,
+    lengths: pd.DataFrame | None,
+    column: str,
+    own: Collection[str] | None = None,
 ) -> list[Tables]:
     """All tables by the values of a column, in order of first appearance in the rows.
 
-    Draft lengths are there for the drafts that chose them, and for no others.
+    Draft lengths are there for the drafts that chose them (`own`; None: all), and for no others;
+    without a row where an engine did not tell them.
     """
     found = dict(iter(positions.groupby(column, sort=False)))
     chosen = {} if lengths is None else dict(iter(lengths.groupby(column, sort=False)))
-    empty = positions.iloc[:0]
+    empty, untold = positions.iloc[:0], None if lengths is None else lengths.iloc[:0]
+
+    def lengths_of(name: Any, part: pd.DataFrame) -> pd.DataFrame | None:
+        chose = own is None or part["draft"].iloc[0] in own
+        return chosen.get(name, untold) if chose else None
+
     return [
-        (part, found.get(name, empty), chosen.get(name))
+        (part, found.get(name, empty), lengths_of(name, part))
         for name, part in rows.groupby(column, sort=False)
     ]

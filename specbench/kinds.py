@@ -123,7 +123,7 @@ KINDS: dict[str, Kind] = {
         ),
         Kind(
             "eagle",
-            "a trained head on the target's states",
+            "a head on the target's hidden states",
             "train-draft",
             "yes",
             "specbench.drafts.eagle:EagleDraft",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import csv
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -25,9 +26,10 @@ from specbench.measure.score import TextScorer
 from specbench.records import Sampling
 from specbench.training.held_out import HeldOut
 from specbench.training.open import Where, opened
-from specbench.training.plan import Plan
+from specbench.training.plan import Plan, made
 from specbench.training.texts import Text
 from specbench.training.train import Training
+from specbench.training.view import TrainView
 
 LAW = [0.4, 0.3, 0.15, 0.1, 0.05]
 TINY = ["--window", "8", "--batch-size", "4", "--sample-tokens", "12", "--sample-batch", "8"]
@@ -221,6 +223,27 @@ def test_the_minutes_end_a_stretch_and_leave_a_draft(at: Path) -> None:
     done = specbench("train-draft", "--resume", "-o", at / "stretch")
     assert done.code == 0, done.err
     assert "step 5/5" in done.out
+
+
+def test_an_interrupt_ends_a_stretch_too(at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real SIGINT in the second step: that step is kept, a draft is there, the code is 1."""
+    real = TrainView.step_done
+
+    def step_done(view: TrainView, step: int, loss: float, limit_s: float) -> None:
+        real(view, step, loss, limit_s)
+        if step == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(TrainView, "step_done", step_done)
+    ran = train(at, "stopped", "--steps", 9)
+    assert (ran.code, "--resume --output-dir" in ran.out) == (1, True), ran.err
+    assert [row["step"] for row in curve(at / "stopped")] == ["0", "2"]
+    assert (at / "stopped" / "model.safetensors").is_file()
+
+
+def test_layers_of_the_target_are_taught_at_a_tenth_of_the_rate() -> None:
+    assert made({}).rate == pytest.approx(10 * made({"from_layers": "2"}).rate)
+    assert made({"from_layers": "2", "rate": 0.5}).rate == 0.5
 
 
 def test_given_texts_are_learnt_too(at: Path) -> None:

@@ -151,7 +151,7 @@ def train_draft(
         typer.Option(
             min=1e-9,
             max=10.0,
-            help="The highest learning rate. Default 0.003.",
+            help="The highest learning rate. Default 0.003; 0.0003 from the target's layers.",
             rich_help_panel=TRAINING,
         ),
     ] = None,

@@ -14,6 +14,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from specbench.engine_table import ENGINES, OWN
 from specbench.errors import clean
@@ -92,7 +93,8 @@ class Progress:
     def say(self, text: str) -> None:
         """One note."""
         if not self.quiet:
-            self.console.print(clean(text), markup=False, soft_wrap=True)
+            # A text, and not `markup=False`, which would hold for the live view below it too.
+            self.console.print(Text(clean(text)), soft_wrap=True)
 
     def opening(self, ready: Ready) -> None:
         """Say what is measured, on what, and that the pairs passed the self-test."""

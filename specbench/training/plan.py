@@ -22,6 +22,10 @@ def checkpoint_of(folder: Path) -> Path:
     return folder / FOLDER / FILE
 
 
+FRESH_RATE, TAUGHT_RATE = 3e-3, 3e-4
+"""Of fresh weights, and of layers that the target had already learnt."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One way to make a draft. A resume has to follow the same."""
@@ -48,7 +52,7 @@ class Plan:
     steps: int = 1000
     batch_size: int = 8
     window: int = 128
-    rate: float = 3e-3
+    rate: float = FRESH_RATE
     warmup: int = 30
     tv: float = 0.85
     """Weight of total variation from half way on; the rest is KL."""
@@ -75,7 +79,8 @@ def made(given: Mapping[str, Any], stored: Mapping[str, Any] | None = None) -> P
     if "category" in flags:
         flags["category"] = tuple(flags["category"])
     if stored is None:
-        return _checked(Plan(**flags))
+        taught = {"rate": TAUGHT_RATE} if flags.get("from_layers") else {}
+        return _checked(Plan(**{**taught, **flags}))
     known = {name: stored[name] for name in fields if name in stored}
     known["category"] = tuple(known.get("category", ()))
     before = Plan(**known)

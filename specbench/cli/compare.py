@@ -35,12 +35,18 @@ def compare(
     Cells are matched by their keys (draft, γ, sampling, batch), and prompts are paired. Changes of
     times, τ and speedup are new/old − 1, of α new − old; intervals are 95 % over prompts, p is
     Holm-adjusted over all cells and rows. The cell shown is the fastest by the mean of both runs,
-    a choice that favours neither. Unlike runs are refused (exit 2).
+    a choice that favours neither. Unlike runs are refused (exit 2). Results of one recipe on
+    different engines are laid side by side, each with its own speedup.
 
     Example: specbench compare results/ci-gate/monday results/ci-gate/tuesday
     """
     from specbench.comparison.compare import compare as compared
     from specbench.comparison.compare_report import show_comparisons
+    from specbench.comparison.engines import of_unlike_engines, side_by_side
+    from specbench.comparison.engines_report import show_engines
 
+    if of_unlike_engines(folders):
+        show_engines(side_by_side(folders), output=output_format.value, no_color=no_color)
+        return
     found = compared(folders, force=force)
     show_comparisons(found, output=output_format.value, all_cells=all_cells, no_color=no_color)

@@ -137,7 +137,7 @@ Forward = Annotated[
 ]
 Engine = Annotated[
     str | None,
-    typer.Option(help="Engine: torch, our own loop (specbench ls engines).", rich_help_panel=HOW),
+    typer.Option(help="torch, our own loop; a list (specbench ls engines).", rich_help_panel=HOW),
 ]
 EngineArg = Annotated[
     list[str] | None,

@@ -22,6 +22,7 @@ from specbench.settings.recipe_load import get_recipe
 from specbench.signs import write_out
 
 if TYPE_CHECKING:
+    from specbench.judgement.advise import Advice
     from specbench.measure.preflight import Ready
     from specbench.measure.progress import Progress
 
@@ -92,6 +93,10 @@ def run_flow(flags: dict[str, Any]) -> int:
     if flags["profile"]:
         refuse_other(recipe, "--profile traces cycles")
     check_file(flags["csv"], "--csv")
+    if len(recipe.measure.engine) > 1:
+        from specbench.cli.engines_flow import engines_flow
+
+        return engines_flow(recipe, flags)
     check_folder(flags["output_dir"], resume=bool(flags["resume"]))
     refuse_absent(recipe, keep_going=flags["keep_going"])
     from specbench.measure.destination import about
@@ -213,11 +218,13 @@ def _report(folder: Path, flags: dict[str, Any], decode: Decode) -> None:
         write_out(summary_rows([folder], output))
     for line in cycle_lines(advice, flags["show_cycles"], decode) if flags["show_cycles"] else ():
         print(line, file=sys.stderr if output in FORMATS else sys.stdout)
-    amend(
-        folder,
-        {
-            "verdict": advice.verdicts,
-            "verdict_by_setting": advice.verdicts_by_setting,
-            "warnings": {w.code: w.seen for w in advice.warnings},
-        },
-    )
+    amend(folder, concluded(advice))
+
+
+def concluded(advice: Advice) -> dict[str, object]:
+    """What `run.json` learns from the report."""
+    return {
+        "verdict": advice.verdicts,
+        "verdict_by_setting": advice.verdicts_by_setting,
+        "warnings": {w.code: w.seen for w in advice.warnings},
+    }

@@ -8,8 +8,11 @@ import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from specbench.errors import clean
 from specbench.package import PACKAGE
@@ -35,6 +38,7 @@ class Host:
             env=with_package(os.environ),
             start_new_session=True,
         )
+        self._end = weakref.finalize(self, ended, self._process, self._log)
         try:
             self.said = self._awaited(mark.encode(), timeout_s)
         except BaseException:
@@ -54,18 +58,8 @@ class Host:
         return "\n".join(clean(line)[:COLUMNS] for line in lines[-LINES:] if line.strip())
 
     def stop(self) -> None:
-        """End it: by closing its input, then by force."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(WAIT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process.stdout.close()
-        if not self._log.closed:
-            self._log.close()
+        """End it: by closing its input, then by force. So does forgetting it."""
+        self._end()
 
     def _awaited(self, mark: bytes, timeout_s: float) -> str:
         """The rest of the line that begins with the mark."""
@@ -87,6 +81,21 @@ class Host:
                     if line.startswith(mark):
                         return line.removeprefix(mark).decode("utf-8", "replace").strip()
         raise ServerFault("timeout", f"not ready within {timeout_s:g} s\n{self.last_lines()}")
+
+
+def ended(process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
+    """See a process to its end."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with suppress(BrokenPipeError):
+        process.stdin.close()
+    try:
+        process.wait(WAIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    process.stdout.close()
+    log.close()
 
 
 def with_package(environment: os._Environ[str]) -> dict[str, str]:

@@ -44,6 +44,8 @@ class EngineRow:
     """Draft kinds that it has in another way than our own loop, and how."""
     warped: str = ""
     """How its models draft where a temperature other than 1, or a top-p, is asked for."""
+    sampled_draft: str = ""
+    """How its models draft at every temperature above 0, if not as in our own loop."""
     any_options: bool = False
     """Whether it passes every `--engine-arg` on as it is."""
 
@@ -54,6 +56,8 @@ class EngineRow:
         """
         if kind in self.differs:
             return self.differs[kind]
+        if self.sampled_draft and not law.greedy:
+            return self.sampled_draft
         plain = law.greedy or (law.temperature == 1.0 and law.top_p == 1.0)
         return "" if plain else self.warped
 
@@ -91,6 +95,7 @@ ENGINES: dict[str, EngineRow] = {
             cycles=False,
             options=("cache_type", "draft_sampling", "flash_attn", "gpu_layers", "start"),
             differs={"ngram": "its n-gram drafts copy after the last match of one length"},
+            sampled_draft="its draft takes its likeliest token, kept if the target draws the same",
         ),
         EngineRow(
             "server",
@@ -101,6 +106,10 @@ ENGINES: dict[str, EngineRow] = {
             dtypes=(),
             cycles=False,
             any_options=True,
+            differs=dict.fromkeys(
+                ("ngram", "suffix", "layerskip"), "the draft is the server's own"
+            ),
+            sampled_draft="which law a server drafts by is not known here",
         ),
     )
 }

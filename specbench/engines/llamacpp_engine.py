@@ -95,7 +95,7 @@ class LlamaCppEngine(ServedEngine):
         drafting = self._drafting().get("draft")
         return {
             **super().examine(prompts, gamma),
-            "verify_rule": "llama.cpp probabilistic" if probabilistic else "exact match",
+            "verify_rule": "llama.cpp probabilistic" if probabilistic else "match",
             **({"dtype": number_format(Path(str(drafting)))} if drafting else {}),
         }
 

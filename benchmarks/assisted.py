@@ -32,6 +32,7 @@ from benchmarks.smollm2 import without_layers
 from specbench.drafts.hf import HfDraft
 from specbench.engines.loop import Job, decode
 from specbench.engines.rows import Limits
+from specbench.engines.transformers_engine import fixed_gamma, law_arguments, stock
 from specbench.models import attention, loading
 from specbench.models.forwards import apply_mode
 from specbench.models.lm import CausalLM
@@ -101,18 +102,10 @@ class _Times:
 
 def assisted(target: Any, draft: Any, gamma: int, tokens: int) -> Arm:
     """`generate(assistant_model=…)`: γ constant, no confidence stop, no end of text."""
-    models = []
-    for model in (target, draft):
-        models.append(copy.deepcopy(model, {id(p): p for p in model.parameters()}))
-        models[-1].set_attn_implementation("sdpa")
-        models[-1].generation_config = transformers.GenerationConfig(pad_token_id=0)
-    settings = models[1].generation_config
-    settings.num_assistant_tokens = gamma
-    settings.num_assistant_tokens_schedule = "constant"
-    settings.assistant_confidence_threshold = 0.0
+    models = [stock(target), stock(draft)]
+    fixed_gamma(gamma, models[1].generation_config)
 
     def run(prompt: list[int], temperature: float) -> Took:
-        sampled = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
         torch.manual_seed(0)
         ids, times = torch.tensor([prompt], device=models[0].device), _Times()
         start = time.perf_counter()
@@ -122,7 +115,7 @@ def assisted(target: Any, draft: Any, gamma: int, tokens: int) -> Arm:
             assistant_model=models[1],
             max_new_tokens=tokens,
             streamer=times,
-            **(sampled if temperature else {"do_sample": False}),
+            **law_arguments(Sampling(temperature)),
         )
         whole = time.perf_counter() - start
         first, *later = times.seen[1:]

@@ -17,7 +17,6 @@ Example: python benchmarks/loop_overhead.py --target .models/smollm2-full --prom
 from __future__ import annotations
 
 import argparse
-import copy
 import cProfile
 import functools
 import json
@@ -36,6 +35,7 @@ import specbench
 from specbench.drafts.hf import HfDraft
 from specbench.engines.loop import Job, decode
 from specbench.engines.rows import Limits
+from specbench.engines.transformers_engine import fixed_gamma, law_arguments, stock
 from specbench.models import attention, loading
 from specbench.models.lm import CausalLM
 from specbench.models.sampling import uniforms
@@ -98,7 +98,7 @@ class Arm:
 def ours(models: Sequence[Any], gamma: int, tokens: int) -> Arm:
     """Our loop over copies of the models that share their weights."""
     watch = Watch()
-    target, draft = _copies(models, watch, attention.register())
+    target, draft = _watched([_own(model) for model in models], watch)
     lm = CausalLM(target, "target")
     drafter = HfDraft(CausalLM(draft, "draft"), lm.vocab_size)
 
@@ -113,15 +113,10 @@ def ours(models: Sequence[Any], gamma: int, tokens: int) -> Arm:
 def theirs(models: Sequence[Any], gamma: int, tokens: int) -> Arm:
     """`generate(assistant_model=…)`: γ constant, no confidence stop, no end of text."""
     watch = Watch()
-    target, draft = _copies(models, watch, "sdpa")
-    for model in (target, draft):
-        model.generation_config = transformers.GenerationConfig(pad_token_id=0)
-    draft.generation_config.num_assistant_tokens = gamma
-    draft.generation_config.num_assistant_tokens_schedule = "constant"
-    draft.generation_config.assistant_confidence_threshold = 0.0
+    target, draft = _watched([stock(model) for model in models], watch)
+    fixed_gamma(gamma, draft.generation_config)
 
     def run(prompt: list[int], temperature: float) -> object:
-        sampled = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
         torch.manual_seed(0)
         ids = torch.tensor([prompt])
         return target.generate(
@@ -129,20 +124,23 @@ def theirs(models: Sequence[Any], gamma: int, tokens: int) -> Arm:
             attention_mask=torch.ones_like(ids),
             assistant_model=draft,
             max_new_tokens=tokens,
-            **(sampled if temperature else {"do_sample": False}),
+            **law_arguments(Sampling(temperature)),
         )
 
     return Arm(run, watch, skip=0)
 
 
-def _copies(models: Sequence[Any], watch: Watch, attention_name: str) -> list[Any]:
-    made = []
-    for model, role in zip(models, ("target", "draft"), strict=True):
-        shared = {id(p): p for p in model.parameters()}
-        made.append(copy.deepcopy(model, shared))
-        made[-1].set_attn_implementation(attention_name)
-        watch.over(made[-1], role)
+def _own(model: Any) -> Any:
+    """A copy that shares the weights, with our attention."""
+    made = stock(model)
+    made.set_attn_implementation(attention.register())
     return made
+
+
+def _watched(copies: Sequence[Any], watch: Watch) -> Sequence[Any]:
+    for model, role in zip(copies, ("target", "draft"), strict=True):
+        watch.over(model, role)
+    return copies
 
 
 def compare(name: str, models: Sequence[Any], prompts: Prompts, gamma: int, tokens: int) -> None:

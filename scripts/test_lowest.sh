@@ -12,7 +12,8 @@ cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-$([ -x .venv/bin/python ] && echo .venv/bin/python || command -v python3)}
 LOWEST_ENV=${LOWEST_ENV:-${TMPDIR:-/tmp}/specbench-lowest}
 TESTS=(tests/test_sampling.py tests/test_rollback.py tests/test_greedy_identity.py
-       tests/test_law.py tests/test_ends.py tests/test_hygiene.py tests/test_versions.py)
+       tests/test_law.py tests/test_ends.py tests/test_hygiene.py tests/test_versions.py
+       tests/test_transformers_engine.py)
 
 floor=$("$PYTHON" - <<'PY'
 import re

@@ -23,13 +23,16 @@ def engines_flow(recipe: Recipe, flags: dict[str, Any]) -> int:
     _refuse_flags(recipe, flags)
     root = _root(recipe, flags)
     refuse_absent(recipe, keep_going=flags["keep_going"])
+    from specbench.measure.opening import make_engine
+
+    for alone in by_engine(recipe).values():
+        # What only its own code can refuse is refused before another one is measured.
+        make_engine(alone)
     folders, code = [], 0
     for name, alone in by_engine(recipe).items():
         folder = root / name
         folders.append(folder)
-        if flags["resume"] and _finished(folder):
-            continue
-        found = _measured(alone, folder, flags)
+        found = _measured(alone, folder, flags, folders[0])
         if found is None:
             return 1
         code = max(code, found)
@@ -67,17 +70,16 @@ def _root(recipe: Recipe, flags: dict[str, Any]) -> Path:
     return given
 
 
-def _finished(folder: Path) -> bool:
-    return (folder / "run.json").is_file() and read_manifest(folder).get("state") == "finished"
-
-
-def _measured(recipe: Recipe, folder: Path, flags: dict[str, Any]) -> int | None:
+def _measured(recipe: Recipe, folder: Path, flags: dict[str, Any], first: Path) -> int | None:
     """Measure one engine and write its report; the exit code, None if the user stopped it."""
     from specbench.measure.sweep import Destination, run_sweep
+    from specbench.prompt_sets.prompts import set_hash
     from specbench.reports.report import report
 
     ready, progress = opened(recipe, flags)
     try:
+        if folder != first:
+            _refuse_other_prompts(first, set_hash(ready.prompts))
         resume = bool(flags["resume"]) and (folder / "run.json").is_file()
         where = Destination(folder=folder, resume=resume or None, command=tuple(sys.argv[1:]))
         outcome = run_sweep(ready, where, progress)
@@ -88,6 +90,17 @@ def _measured(recipe: Recipe, folder: Path, flags: dict[str, Any]) -> int | None
         return 1 if outcome.bad_cells or ready.refused else 0
     finally:
         ready.engine.close()
+
+
+def _refuse_other_prompts(first: Path, key: str) -> None:
+    """Engines answer the same prompts: another tokenizer, or another history, would not do."""
+    about = read_manifest(first).get("prompts")
+    if isinstance(about, dict) and about.get("hash") != key:
+        raise UsageError(
+            "the prompts of this engine are not those of the first",
+            where=f"{first} is complete",
+            hint="prompts of one turn, and one tokenizer",
+        )
 
 
 def _shown(recipe: Recipe, folders: list[Path], flags: dict[str, Any]) -> None:

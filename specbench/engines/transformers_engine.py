@@ -23,7 +23,7 @@ from specbench.engines.generate_tape import MARKS, Ends, Tape, cycles_of, stoppe
 from specbench.engines.torch_engine import WARM_UP_TOKENS, TorchEngine
 from specbench.errors import CellFailed, PairRefused
 from specbench.models.timing import make_clock
-from specbench.records import Cell, FinishReason, Generation, Prompt
+from specbench.records import Cell, FinishReason, Generation, Prompt, Sampling
 
 LOOKUP = "ngram"
 SEEDS = 2**63
@@ -185,7 +185,7 @@ class TransformersEngine:
                 stopping_criteria=[stopper(tape, size + budget)],
                 generation_config=self._config(),
                 **self._drafting(cell.gamma),
-                **_law(cell),
+                **law_arguments(cell.sampling),
             )
         found: list[int] = out[0].tolist()
         return found
@@ -205,11 +205,7 @@ class TransformersEngine:
             assert self._opened is not None
             longest = int(dict(self._opened.options).get("max", 3))
             return {"prompt_lookup_num_tokens": gamma, "max_matching_ngram_size": longest}
-        settings = self._config()
-        settings.num_assistant_tokens = gamma
-        settings.num_assistant_tokens_schedule = "constant"
-        settings.assistant_confidence_threshold = 0.0
-        self._draft.generation_config = settings
+        self._draft.generation_config = fixed_gamma(gamma, self._config())
         return {"assistant_model": self._draft}
 
 
@@ -222,8 +218,16 @@ def stock(model: Any) -> Any:
     return made
 
 
-def _law(cell: Cell) -> dict[str, Any]:
-    law = cell.sampling
+def fixed_gamma(gamma: int, settings: Any) -> Any:
+    """An assistant's settings with which every draft has γ tokens, whatever was kept before."""
+    settings.num_assistant_tokens = gamma
+    settings.num_assistant_tokens_schedule = "constant"
+    settings.assistant_confidence_threshold = 0.0
+    return settings
+
+
+def law_arguments(law: Sampling) -> dict[str, Any]:
+    """What `generate` is told of a law."""
     if law.greedy:
         return {"do_sample": False}
     given = {"temperature": law.temperature, "top_k": law.top_k, "top_p": law.top_p}

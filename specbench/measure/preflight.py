@@ -97,7 +97,9 @@ def get_ready(
     if not drafts:
         raise UsageError("no draft is left to measure", hint="specbench validate a pair first")
     _tell_threads(engine, recipe, say)
-    prompts = with_turns(engine, found.raw, found.first, say) if found.raw else found.first
+    # Our own loop writes the histories where it can, so that they are the same for other engines.
+    writer = pair_here(engine) or engine
+    prompts = with_turns(writer, found.raw, found.first, say) if found.raw else found.first
     if fill_batches:
         _check_batches(recipe, len(prompts), say)
     blocks = tuple(b for b in expand(recipe) if b.draft.label in drafts)

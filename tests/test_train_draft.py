@@ -21,12 +21,13 @@ from safetensors.torch import load_file
 from test_cases_cli import cell, lines, measure, specbench
 
 from specbench.drafts import Context, open_draft
+from specbench.errors import RunError
 from specbench.estimators.intervals import Interval
 from specbench.measure.score import TextScorer
 from specbench.records import Sampling
 from specbench.training.held_out import HeldOut
 from specbench.training.open import Where, opened
-from specbench.training.plan import Plan, made
+from specbench.training.plan import Plan, checkpoint_of, made
 from specbench.training.texts import Text
 from specbench.training.train import Training
 from specbench.training.view import TrainView
@@ -223,6 +224,26 @@ def test_the_minutes_end_a_stretch_and_leave_a_draft(at: Path) -> None:
     done = specbench("train-draft", "--resume", "-o", at / "stretch")
     assert done.code == 0, done.err
     assert "step 5/5" in done.out
+
+
+def test_weights_that_are_lost_are_told_and_the_checkpoint_before_stays(at: Path) -> None:
+    """Not a number in the weights: found by the loss, or by the held-out texts before a row."""
+    for every, part in ((4, "the loss is not finite"), (2, "logits not finite")):
+        plan = replace(plan_at(at), every=every)
+        training = training_at(at, f"lost{every}", plan)
+
+        class Spoiler(Silent):
+            def step_done(self, step: int, *_: object) -> None:
+                if step == 2:
+                    next(training.student.module.parameters()).data.fill_(torch.nan)  # noqa: B023
+
+        with pytest.raises(RunError, match=part) as caught:
+            training.run(Spoiler(), lambda: False, 1e9)
+        assert "the last checkpoint is of step 0" in caught.value.where
+        assert load_file(checkpoint_of(training.folder))
+        again = training_at(at, f"lost{every}", plan, training.told)
+        assert again.position.step == 0
+        assert all(p.isfinite().all() for p in again.student.module.parameters())
 
 
 def test_an_interrupt_ends_a_stretch_too(at: Path, monkeypatch: pytest.MonkeyPatch) -> None:

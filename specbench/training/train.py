@@ -115,19 +115,20 @@ class Training:
         loss = torch.stack(parts).sum() / sum(weights)
         value = float(loss.detach())
         if not torch.isfinite(loss.detach()):
-            raise RunError(
-                f"step {step + 1}: the loss is not finite",
-                where=f"{self.folder}: the last checkpoint is of step {self._last_kept()}",
-                hint="another --output-dir with a smaller --rate",
-            )
+            raise self._diverged(step + 1, "the loss is not finite")
         rate = rate_at(step, plan.rate, warmup=plan.warmup, horizon=plan.steps)
         descend(self.student.module, self._made, loss, rate)
         kl, variation = (float(part.detach().mean()) for part in pairs[0])
         self._means.add(value, kl, 1.0 - variation)
         return value
 
-    def _last_kept(self) -> int:
-        return int(self.position.curve[-1]["step"] or 0) if self.position.curve else 0
+    def _diverged(self, step: int, what: str) -> RunError:
+        kept = self.position.curve[-1]["step"] if self.position.curve else "none"
+        return RunError(
+            f"step {step}: {what}",
+            where=f"{self.folder}: the last checkpoint is of step {kept}",
+            hint="another --output-dir with a smaller --rate",
+        )
 
     def _keep(self, watch: Watcher) -> None:
         """A row of the curve and the checkpoint that belongs to it."""
@@ -139,9 +140,12 @@ class Training:
 
     def _row(self) -> Row:
         draft, depth = self.student.draft(), self.student.depth
-        first = self.held.alpha(draft)
-        deep = self.held.alpha(draft, depth - 1).value if depth > 1 else None
         plan, at = self.plan, self.position
+        try:
+            first = self.held.alpha(draft)
+            deep = self.held.alpha(draft, depth - 1).value if depth > 1 else None
+        except ValueError as err:
+            raise self._diverged(at.step, str(err)) from err
         return {
             "step": at.step,
             "seconds": round(at.seconds, 3),

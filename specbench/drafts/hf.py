@@ -15,7 +15,7 @@ from specbench.drafts.pairing import check_vocabularies
 from specbench.errors import PairRefused, UsageError
 from specbench.models import loading
 from specbench.models.eagle_head import holds_head
-from specbench.models.lm import CausalLM, Reader, Session
+from specbench.models.lm import CausalLM, Reader, Session, held_bytes
 from specbench.models.sampling import draw, first_max, law, one_hot
 from specbench.models.state import TextState
 from specbench.records import Law, Sampling
@@ -144,7 +144,7 @@ class HfDraft:
 
     def nbytes(self) -> int:
         """Its weights, unless they are the target's, and its KV state."""
-        weights = 0 if self.shares_weights else weight_bytes(self.lm.model)
+        weights = 0 if self.shares_weights else held_bytes(self.lm.model)
         return weights + (self._session.cache.nbytes() if self._session else 0)
 
     def finite(self) -> bool:
@@ -154,9 +154,3 @@ class HfDraft:
     def problem(self) -> str | None:
         """Nothing can go wrong beyond what the loop sees."""
         return None
-
-
-def weight_bytes(model: Any) -> int:
-    """Bytes of a model's parameters and buffers, shared ones once."""
-    tensors = {t.data_ptr(): t.nbytes for t in (*model.parameters(), *model.buffers())}
-    return sum(tensors.values())

@@ -56,6 +56,7 @@ def cut(target: CausalLM, chosen: list[int], label: str) -> CausalLM:
     head = target.vocab_size * target.config.hidden_size
     lm.matmul_weights = head + round(kept * (target.matmul_weights - head))
     width = target.dtype.itemsize
+    lm.held_bytes = 0
     lm.weight_bytes = head * width + round(kept * (target.weight_bytes - head * width))
     return lm
 

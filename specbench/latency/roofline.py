@@ -32,6 +32,9 @@ class Shape:
     windowed_layers: int = 0
     """Layers that see the last `window` tokens."""
     dtype: str = "float32"
+    held_bytes: int = 0
+    """Of all weights that are held for this model alone: none of a draft that shares them."""
+    vocab_size: int = 0
 
     @property
     def kv_token_bytes(self) -> int:

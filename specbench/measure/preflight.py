@@ -17,6 +17,7 @@ from specbench.engines.torch_engine import TorchEngine
 from specbench.errors import CellRefused, PairRefused, SpecbenchError, UsageError
 from specbench.kinds import kind_told, simulated_time
 from specbench.latency.roofline import Shape
+from specbench.measure.memory_check import tell_memory
 from specbench.measure.opening import draft_ref, make_engine, own_loop, pair_here
 from specbench.models.loading import resolve
 from specbench.models.shapes import shape_of
@@ -87,7 +88,8 @@ def get_ready(
             refuse_long(engine, recipe, spec.label)
             lm = getattr(getattr(pair_here(engine), "draft", None), "lm", None)
             configs[spec.label] = getattr(lm, "config", None)
-            shapes[spec.label] = None if lm is None else shape_of(lm)
+            shared = getattr(getattr(engine, "draft", None), "shares_weights", False)
+            shapes[spec.label] = None if lm is None else shape_of(lm, shared=shared)
             _tell_context(engine, spec, found.first, alone, say)
         except SpecbenchError as err:
             if not keep_going:
@@ -103,6 +105,9 @@ def get_ready(
     if fill_batches:
         _check_batches(recipe, len(prompts), say)
     blocks = tuple(b for b in expand(recipe) if b.draft.label in drafts)
+    longest = max(len(p.token_ids) for p in prompts) + recipe.sampling.max_new_tokens
+    if isinstance(engine, TorchEngine):
+        tell_memory(engine, shapes, blocks, longest, say)
     parts = (drafts, refused, configs, found.by_length, shapes)
     return Ready(recipe, engine, prompts, blocks, *parts)
 

@@ -42,6 +42,8 @@ class CausalLM:
         """Whether inputs are rounded to few steps, so that rounding in a float may move one."""
         self.num_layers = int(self.config.num_hidden_layers)
         self.weight_bytes, self.matmul_weights = weights_read(model)
+        self.held_bytes = held_bytes(model)
+        """Of all weights, as loaded."""
         self._cache_name = _cache_argument(model)
         self._windows = windows_of(self.config, label)
         self.make_session: MakeSession = _fresh
@@ -236,6 +238,12 @@ def weights_read(model: Any) -> tuple[int, int]:
     }
     read = [one for one in model.parameters() if one.data_ptr() not in tables - {head}]
     return sum(one.nbytes for one in read), sum(one.numel() for one in read if one.dim() > 1)
+
+
+def held_bytes(model: Any) -> int:
+    """Bytes of a model's parameters and buffers, shared ones once."""
+    tensors = {t.data_ptr(): t.nbytes for t in (*model.parameters(), *model.buffers())}
+    return sum(tensors.values())
 
 
 def context_limit(config: Any) -> int:

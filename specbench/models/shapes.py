@@ -10,8 +10,11 @@ from specbench.models.lm import FULL, CausalLM, windows_of
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
-def shape_of(lm: CausalLM) -> Shape | None:
-    """The shape of a dense model; None for experts, of which a step reads a part."""
+def shape_of(lm: CausalLM, *, shared: bool = False) -> Shape | None:
+    """The shape of a dense model; None for experts, of which a step reads a part.
+
+    `shared`: its weights are another model's.
+    """
     if any((getattr(lm.config, name, 0) or 0) > 1 for name in EXPERTS):
         return None
     full, windowed, window = _layers(lm)
@@ -25,6 +28,8 @@ def shape_of(lm: CausalLM) -> Shape | None:
         window=window,
         windowed_layers=windowed,
         dtype=str(lm.dtype).removeprefix("torch."),
+        held_bytes=0 if shared else lm.held_bytes,
+        vocab_size=lm.vocab_size,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from specbench.judgement.view import Block, Row, View, mapping
+from specbench.latency.memory_need import Need, memory_need
 from specbench.latency.roofline import (
     Floor,
     Rates,
@@ -81,6 +82,21 @@ class Rooflines:
             return None
         floor = draft_floor(shape, self.rates, work.rows, work.context, work.drafted)
         return AtFloor(measured, floor) if floor and work.drafted else None
+
+    def need(self, block: Block, row: Row) -> Need | None:
+        """What a full batch of a cell's longest rows needs in memory."""
+        good = row.part.good
+        if self.target is None or block.simulated or good.empty:
+            return None
+        longest = (good["num_prompt_tokens"] + good["num_output_tokens"]).max()
+        return memory_need(
+            self.target,
+            self.draft(block.draft),
+            rows=block.setting.batch_size,
+            tokens=int(longest) + row.gamma,
+            gamma=row.gamma,
+            greedy=block.setting.temperature == 0,
+        )
 
     def cache_mb(self, block: Block, tokens: float) -> float | None:
         """Keys and values of target and draft for a full batch of rows of this length, in MB."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from specbench.judgement.advise import Advice
 from specbench.judgement.findings import DraftFinding, Finding
 from specbench.judgement.view import Row
+from specbench.latency.memory_need import Need
 from specbench.reports.content import Piece, Text, grid
 from specbench.reports.context_table import CONTEXT_HEADS, by_context, context_cells
 from specbench.reports.roofline_view import AtFloor, Rooflines
@@ -46,7 +47,19 @@ def floors(advice: Advice, finding: Finding, one: DraftFinding) -> list[Piece]:
         return []
     names = ["per cycle", "ms", "floor, ms", "reached", "bound by"]
     said = Text(_probe(roofs, row), lead=name_of(advice, finding, one, row))
-    return [said, grid(names, lines, [1, 2, 3])]
+    body: list[Piece] = [said, grid(names, lines, [1, 2, 3])]
+    memory = _memory(roofs.need(block, row), row.number("peak_memory_mb"))
+    return [*body, Text(memory)] if memory else body
+
+
+def _memory(need: Need | None, peak: float | None) -> str:
+    """What a cell held at most, beside what it has to hold."""
+    if need is None or not peak:
+        return ""
+    parts = (("weights", need.weights), ("KV", need.cache), ("laws", need.laws))
+    told = ", ".join(f"{name} {fixed(size / 2**20, 1)}" for name, size in parts)
+    total = fixed(need.total / 2**20, 1)
+    return f"Peak memory {fixed(peak, 1)} MB, of which the models need {total} ({told})."
 
 
 def _line(name: str, found: AtFloor) -> tuple[str, ...]:

@@ -102,8 +102,8 @@ FLOORS: list[tuple[list[str], set[str]]] = [
     (
         placed(
             """
-            measure: interrupt opening preflight manifest destination live progress score
-                score_starts scoring scorer sweep ab rank_texts rank
+            measure: interrupt opening memory_check preflight manifest destination live progress
+                score score_starts scoring scorer sweep ab rank_texts rank
             verification: verify_exact verify_sequence verify_text verify_passes verify_greedy
                 verify verify_record engine_texts
             measure: doctor pair_check time_map profiling

@@ -18,13 +18,12 @@ from torch.nn.functional import linear
 
 from specbench.drafts.base import Chain, Context, Proposal
 from specbench.drafts.eagle_chains import ChainFollower
-from specbench.drafts.hf import weight_bytes
 from specbench.drafts.pairing import check_vocabularies
 from specbench.errors import PairRefused, UsageError
 from specbench.models import loading
 from specbench.models.eagle_head import EagleHead, HeadSession, load_head
 from specbench.models.hidden import Tap, why_no_hidden
-from specbench.models.lm import CausalLM
+from specbench.models.lm import CausalLM, held_bytes
 from specbench.models.sampling import draw, first_max, law, one_hot
 from specbench.models.state import TextState
 from specbench.records import Law, Sampling
@@ -206,7 +205,7 @@ class EagleDraft:
 
     def nbytes(self) -> int:
         """Its weights, the rows of the output head that it holds, its KV state and its states."""
-        own = weight_bytes(self.head)
+        own = held_bytes(self.head)
         if isinstance(self._output, _Rows):
             own += self._output.weight.nbytes
         if self._session is None:

@@ -22,7 +22,7 @@ from specbench.models.lm import CausalLM
 from specbench.models.packed import Known
 from specbench.models.random_models import check_table
 from specbench.models.sampling import uniforms
-from specbench.models.timing import Clock, MemoryMeter
+from specbench.models.timing import Clock, MemoryMeter, release_heap
 from specbench.records import Cell, Generation, Prompt
 from specbench.settings.forward_modes import check_mode
 
@@ -284,6 +284,8 @@ class TorchEngine:
         gc.collect()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
+        else:
+            release_heap()
 
     def close(self) -> None:
         """Free the models."""

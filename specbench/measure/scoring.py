@@ -12,6 +12,7 @@ import numpy as np
 from specbench.engines.torch_engine import TorchEngine
 from specbench.measure.score import Ints, TextScores
 from specbench.measure.score_starts import scorer_of
+from specbench.models.timing import release_heap
 from specbench.records import Cell, Prompt, Sampling
 from specbench.result_files.results import read_cycles
 from specbench.result_files.score_files import NUMBERS, ScoredGeneration, score_path, write_scores
@@ -71,6 +72,8 @@ def score_block(
         scored[cell].append(scorer.scored(one))
     for cell, texts in scored.items():
         write_scores(folder, cell, texts)
+    del scorer, scored
+    release_heap()
 
 
 def missing_scores(folder: Path, block: Block) -> dict[str, Cell]:

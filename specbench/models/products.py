@@ -28,8 +28,9 @@ JUDGED = (1, BLOCK)
 GAIN = 0.97
 """Another layout than `plain` has to take less than this share of its time."""
 ROUNDS = 7
-SAMPLE_BYTES = 2**26
-"""Weights of a shape that are walked through while timing, at most."""
+SAMPLE_BYTES = 2**28
+"""Weights of a shape that are walked through while timing, at most: more than a cache holds, or
+the layout that is best from a cache would be taken for one that is read from memory."""
 
 Product = Callable[[Tensor], Tensor]
 Times = dict[Layout, dict[int, float]]

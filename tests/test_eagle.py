@@ -310,6 +310,8 @@ def test_folders_that_hold_no_head_for_this_target_are_refused(
         opened(folder, "target")
     with pytest.raises(UsageError, match="no model at"):
         opened(folder, "nowhere")
+    with pytest.raises(UsageError, match="no EAGLE head at drafts/head"):
+        open_draft("eagle", "drafts/head", {}, "e", Context(target, None, target.device))
     with pytest.raises(PairRefused, match="made for another target"):
         opened(folder, "head", models.lm(models.build(hidden_size=64).double()))
     with pytest.raises(UsageError, match="runs in the target's dtype"):

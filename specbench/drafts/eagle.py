@@ -68,7 +68,9 @@ class EagleDraft:
         source = loading.resolve(ref, "--draft")
         if not Path(source.path).is_dir():
             raise UsageError(
-                f"{where}: an EAGLE head is a folder", where=ref, hint="specbench train-draft"
+                f"no EAGLE head at {ref}",
+                where=f"{where}: no such folder",
+                hint=f"specbench train-draft -t TARGET --kind eagle -o {ref}",
             )
         if context.dtype and loading.DTYPES[context.dtype] != target.dtype:
             raise UsageError(

@@ -101,6 +101,16 @@ def test_the_folder_is_a_draft(at: Path, learnt: Path) -> None:
     assert (none.code, "holds no EAGLE head" in none.err) == (2, True)
 
 
+@pytest.mark.slow
+def test_verify_finds_the_pair_lossless(at: Path, learnt: Path) -> None:
+    """5,000 sequences of the loop, the pair's own text, greedy text: at γ 4."""
+    pair = ["-t", at / "t", "-d", f"eagle:{learnt}", "--dataset", at / "p.txt"]
+    how = ["--samples", 5000, "--max-new-tokens", 64, "--threads", 1, "--format", "json"]
+    ran = specbench("verify", *pair, *how)
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["verdict"] == "lossless"
+
+
 def test_a_resume_gives_the_bits_of_an_unbroken_run(at: Path) -> None:
     """Weights, optimizer and draft vocabulary; the vocabulary is that of the checkpoint."""
     how = ["--steps", 6, "--every", 2, "--draft-vocab", 5]

@@ -1,4 +1,4 @@
-"""Write a Llama folder (safetensors, a BPE tokenizer) as a GGUF file with the same float32 weights.
+"""Write a Llama folder (safetensors, a BPE tokenizer) as a GGUF file, in float32 or quantised.
 
 For the embedded pair and others like it, so that llama.cpp runs the very weights that this tool
 runs; llama.cpp's own convert_hf_to_gguf.py reads every architecture.
@@ -31,18 +31,26 @@ LAYER = {
 }
 WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 
+KINDS = {
+    "F32": (gguf.GGMLQuantizationType.F32, gguf.LlamaFileType.ALL_F32),
+    "Q8_0": (gguf.GGMLQuantizationType.Q8_0, gguf.LlamaFileType.MOSTLY_Q8_0),
+    "Q4_0": (gguf.GGMLQuantizationType.Q4_0, gguf.LlamaFileType.MOSTLY_Q4_0),
+}
+"""Formats that the package writes; llama.cpp's `llama-quantize` has more."""
+
 
 def main(argv: list[str] | None = None) -> None:
     """Convert one folder."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("folder", type=Path)
     parser.add_argument("file", type=Path)
+    parser.add_argument("--type", choices=KINDS, default="F32", help="of the matrices")
     options = parser.parse_args(argv)
-    convert(options.folder, options.file)
+    convert(options.folder, options.file, options.type)
     print(f"{options.file}: {options.file.stat().st_size / 1e6:.1f} MB")
 
 
-def convert(folder: Path, file: Path) -> None:
+def convert(folder: Path, file: Path, kind: str = "F32") -> None:
     """Write `file`; the folder's architecture has to be Llama without biases."""
     config = json.loads((folder / "config.json").read_text())
     if config["model_type"] != "llama" or config["attention_bias"] or config["mlp_bias"]:
@@ -50,8 +58,13 @@ def convert(folder: Path, file: Path) -> None:
     writer = gguf.GGUFWriter(str(file), "llama")
     _describe(writer, config)
     _write_tokenizer(writer, json.loads((folder / "tokenizer.json").read_text()), config)
+    stored, of_file = KINDS[kind]
+    writer.add_file_type(of_file)
     for name, weights in _tensors(folder, config):
-        writer.add_tensor(name, weights)
+        if weights.ndim > 1 and stored is not gguf.GGMLQuantizationType.F32:
+            writer.add_tensor(name, gguf.quants.quantize(weights, stored), raw_dtype=stored)
+        else:
+            writer.add_tensor(name, weights)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -73,7 +86,6 @@ def _describe(writer: Any, config: dict[str, Any]) -> None:
     writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
-    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
 
 
 def _write_tokenizer(writer: Any, tokenizer: dict[str, Any], config: dict[str, Any]) -> None:

@@ -79,7 +79,10 @@ def test_block_of_a_request_serves_where_metrics_are_disabled(at: Path) -> None:
 
 
 def test_without_any_count_acceptance_is_empty_and_times_stay(at: Path) -> None:
-    row = measured(at, "none", metrics=False)
+    with serving(gamma=0) as plain, serving(plan=PLAN, metrics=False) as drafts:
+        urls = arguments(f"url.0={plain.url}", f"url.3={drafts.url}")
+        assert "no counts of drafts" in run(at, *urls, out="none")
+    row = cell(at / "none", 3)
     for name in ("alpha", "tau", "num_cycles", "num_accepted", "alpha_kind", "tau_gap"):
         assert row[name] == "", name
     assert float(row["latency_ms"]) > 0

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
 from importlib import metadata, util
 from pathlib import Path
 
@@ -57,8 +59,7 @@ class LlamaCppEngine(ServedEngine):
             )
             if (value := given.choice(name, known))
         }  # fmt: skip
-        if "gpu_layers" in given.values:
-            self.options["gpu_layers"] = given.number("gpu_layers", 0, 0, LAYERS)
+        self.options["gpu_layers"] = given.number("gpu_layers", 0, 0, LAYERS)
         self.start_s = given.number("start", 600, 1, 86_400)
         self.target = gguf_of(settings.target, "--target")
         self._limit_of_target = 0
@@ -127,7 +128,7 @@ class LlamaCppEngine(ServedEngine):
 
     def describe(self) -> dict[str, str]:
         """As far as it is known here."""
-        place = "cuda" if self.options.get("gpu_layers") else "cpu"
+        place = "gpu" if self.options["gpu_layers"] else "cpu"
         return {
             "device": place,
             "dtype": number_format(self.target),
@@ -181,7 +182,7 @@ class LlamaCppEngine(ServedEngine):
         except (ServerFault, UsageError) as err:
             host.stop()
             raise CellRefused(f"llama.cpp at gamma {gamma}: {err}") from err
-        return host, service
+        return host, replace(service, context=context)
 
     def _drafting(self) -> dict[str, object]:
         draft = self.draft
@@ -206,6 +207,7 @@ def gguf_of(ref: str, flag: str) -> Path:
     return Path(source.path) / source.gguf_file
 
 
+@lru_cache
 def number_format(file: Path) -> str:
     """What most of a GGUF file's weights are stored as, such as `Q4_1`; empty if not told."""
     import gguf

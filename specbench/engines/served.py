@@ -7,6 +7,7 @@ its own: of each request where it tells them, else what its counters grew by aro
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,6 +28,7 @@ from specbench.serving.steps import Contradiction, Counted, traced
 
 WARM_UP_TOKENS = 16
 LARGEST_SEED = 2**31 - 1
+LATE_S = 1.0
 CLIENT_SHARE = 0.02
 """Of the requests' time that this process may compute, before it is told."""
 
@@ -133,6 +135,8 @@ class ServedEngine:
     def _grown(self, service: Service, before: Counters, batch: Batch) -> Counters | None:
         """What the server counted; nothing where a request failed, as its part is not known."""
         if batch.faults:
+            # What it counts of them late must not fall into the next batch.
+            time.sleep(LATE_S)
             return None
         return service.grown(before, sum(r.num_tokens for r in batch.replies), len(batch.replies))
 
@@ -212,7 +216,7 @@ class ServedEngine:
                 share_s=share_s,
             ),
             prefill_s=outcome.first_s,
-            notes=tuple(self._notes(prompt, outcome, batch)),
+            notes=tuple(self._notes(prompt, outcome, counts, batch)),
         )
 
     def _finish(self, prompt: Prompt, reply: Reply) -> FinishReason:
@@ -222,9 +226,13 @@ class ServedEngine:
             return "context"
         return reply.finish_reason
 
-    def _notes(self, prompt: Prompt, reply: Reply, batch: Batch) -> list[str]:
+    def _notes(self, prompt: Prompt, reply: Reply, counts: Counts, batch: Batch) -> list[str]:
         """What a reader of the numbers should know."""
         notes = []
+        if counts.num_cycles is None and batch.replies[0] is reply:
+            notes.append(
+                "no counts of drafts: neither the answers nor /metrics of the server tell any"
+            )
         if reply.num_cached and reply.num_cached > 1:
             notes.append("the server had prompts in its cache, so that ttft_ms is too short")
         if reply.num_prompt_tokens not in (None, len(prompt.token_ids)):

@@ -101,7 +101,7 @@ def _asked(api: Api, ask: Ask) -> Payload:
 
 def read(api: Api, payload: Payload) -> Piece:
     """What one event says."""
-    if "error" in payload:
+    if payload.get("error"):
         return Piece(error=_said(payload["error"]))
     if api == "llamacpp":
         return _llamacpp(payload)

@@ -23,6 +23,8 @@ WAIT_S = 0.5
 """Before the first retry; each further one waits twice as long."""
 LONGEST_WAIT_S = 20.0
 """Also where a server asks for more by Retry-After."""
+CONNECT_S = 10.0
+"""For a connection to stand."""
 PART = 1 << 16
 SHOWN = 300
 """Characters of a server's own message that are shown."""
@@ -183,9 +185,11 @@ def _connection(address: Address) -> http.client.HTTPConnection:
     """A connection that stands, so that a request's time holds no handshake."""
     secure = address.scheme == "https"
     make = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-    connection = make(address.host, address.port, timeout=address.timeout_s)
+    patience = min(CONNECT_S, address.timeout_s)
+    connection = make(address.host, address.port, timeout=patience)
     with _reading(address.url, "down"):
         connection.connect()
+        connection.sock.settimeout(address.timeout_s)
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 

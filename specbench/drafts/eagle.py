@@ -199,7 +199,7 @@ class EagleDraft:
         """Keep only some rows."""
         if self._session is None:
             return
-        self._session.keep_rows(index)
+        self._session.keep_rows(rows)
         self._states = self._states.index_select(0, index)
         self._passes = [(_kept(at, index), s.index_select(0, index)) for at, s in self._passes]
         self._next = _kept(self._next, index)

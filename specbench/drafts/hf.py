@@ -139,7 +139,7 @@ class HfDraft:
     def keep_rows(self, index: Tensor, rows: list[int]) -> None:
         """Keep only some rows."""
         if self._session is not None:
-            self._session.keep_rows(index)
+            self._session.keep_rows(rows)
         self._known = [self._known[r] for r in rows]
 
     def nbytes(self) -> int:

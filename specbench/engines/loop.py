@@ -197,14 +197,14 @@ class _Batch:
 
     def _drop_finished(self) -> None:
         """Finished rows leave the batch, so that they cost nothing."""
-        stay = [i for i, row in enumerate(self.live) if not row.finish]
+        stay = closed_up([not row.finish for row in self.live])
         if len(stay) == len(self.live):
             return
         self.live = [self.live[i] for i in stay]
         if not stay:
             return
         index = torch.tensor(stay, device=self.target.device)
-        self.session.keep_rows(index)
+        self.session.keep_rows(stay)
         self.state.keep_rows(index, stay)
         self.uniforms = self.uniforms.index_select(0, index)
         if self.draft is not None:
@@ -223,6 +223,19 @@ class _Batch:
             outcome.timed(a, b, c, rows)
             for outcome, (a, b, c), rows in zip(outcomes, spans, self.live_counts, strict=False)
         )
+
+
+def closed_up(stays: Sequence[bool]) -> list[int]:
+    """The rows that stay, the last ones in the gaps of those that leave, so that few are moved.
+
+    Examples
+    --------
+    >>> closed_up([True, False, True, False, True])
+    [0, 4, 2]
+    """
+    count = sum(stays)
+    late = (row for row in range(count, len(stays)) if stays[row])
+    return [row if stays[row] else next(late) for row in range(count)]
 
 
 @contextmanager

@@ -6,6 +6,7 @@ positions that any later query may see, and they are written anew before they ar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,12 +67,12 @@ class SlabLayer(CacheLayerMixin):  # type: ignore[misc]
         window = (slice(0, plan.rows), slice(0, plan.visible))
         return self.keys[window].transpose(1, 2), self.values[window].transpose(1, 2)
 
-    def keep_rows(self, index: Tensor) -> None:
-        """Move the given rows to the front, in order, at the same addresses."""
+    def move_rows(self, places: Tensor, rows: Tensor, reach: int) -> None:
+        """Write the first `reach` slots of some rows over those at other places."""
         if self.is_initialized:
-            count = index.shape[0]
-            self.keys[:count] = self.keys.index_select(0, index)
-            self.values[:count] = self.values.index_select(0, index)
+            for slab in (self.keys, self.values):
+                written = slab[:, :reach]
+                written.index_copy_(0, places, written.index_select(0, rows))
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Length and offset of a mask; never asked for, as we always pass one."""
@@ -97,15 +98,21 @@ class SlabCache(Cache):  # type: ignore[misc]
         self.slabs = [SlabLayer(rows, capacity, self.plan) for _ in range(layers)]
         super().__init__(layers=list(self.slabs))
         self.capacity = capacity
+        self.reach = 0
+        """Slots that may hold something: the most that a forward could see."""
 
     def set_plan(self, slots: Tensor, visible: int, rows: int) -> None:
         """Say where the coming forward writes and what it reads."""
+        self.reach = max(self.reach, visible)
         self.plan.slots, self.plan.visible, self.plan.rows = slots, visible, rows
 
-    def keep_rows(self, index: Tensor) -> None:
-        """Keep only the rows of `index`, moved to the front."""
-        for layer in self.slabs:
-            layer.keep_rows(index)
+    def keep_rows(self, rows: Sequence[int]) -> None:
+        """Keep only these rows, in this order at the front; those in their place stay untouched."""
+        moved = [(place, row) for place, row in enumerate(rows) if place != row]
+        if moved:
+            places, wanted = torch.tensor(moved, device=self.plan.slots.device).T
+            for layer in self.slabs:
+                layer.move_rows(places, wanted, self.reach)
 
     def nbytes(self) -> int:
         """Bytes that the slabs take."""

@@ -176,10 +176,10 @@ class Session:
     def prepare(self, widths: Sequence[int]) -> None:
         """Make ready for forwards of so many tokens whose last logits are read."""
 
-    def keep_rows(self, index: Tensor) -> None:
-        """Keep only the rows of `index`."""
-        self.cache.keep_rows(index)
-        self.rows = int(index.shape[0])
+    def keep_rows(self, rows: Sequence[int]) -> None:
+        """Keep only these rows, in this order."""
+        self.cache.keep_rows(rows)
+        self.rows = len(rows)
 
 
 MakeSession = Callable[[CausalLM, int, int, str], Session]

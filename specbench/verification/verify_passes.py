@@ -113,7 +113,7 @@ class _Walk:
         stay = [row for row, end in enumerate(self._ends) if end > at]
         if stay and len(stay) < len(self.live):
             index = torch.tensor(stay, device=self._tokens.device)
-            self._session.keep_rows(index)
+            self._session.keep_rows(stay)
             self._tokens = self._tokens.index_select(0, index)
         self.live, self._starts, self._ends = (
             [values[row] for row in stay] for values in (self.live, self._starts, self._ends)

@@ -20,6 +20,7 @@ from specbench.comparison.compare_report import COLUMNS, comparison_lines, markd
 from specbench.comparison.compare_words import p_text
 from specbench.errors import UsageError
 from specbench.reports.tables import plain
+from specbench.result_files.schema import GENERATION_SUMS
 from specbench.signs import Signs
 
 GOOD = Draft(jitter=0.02)
@@ -183,7 +184,7 @@ def test_a_failed_generation_leaves_its_prompt_out_of_both(
     new = copy(runs(), tmp_path / "new")
     lines = (new / "generations.csv").read_text().splitlines()
     at = next(i for i, line in enumerate(lines) if ",p3," in line and ",a,4," in line)
-    lines[at] = lines[at].split(",ok,")[0] + ",error,too long," + "," * 18
+    lines[at] = lines[at].split(",ok,")[0] + ",error,too long," + "," * len(GENERATION_SUMS)
     (new / "generations.csv").write_text("\n".join(lines) + "\n")
     cell = lines[at].split(",")[0]
     rows = (new / "positions.csv").read_text().splitlines(keepends=True)

@@ -126,6 +126,8 @@ def _generation(
         "cpu_s": live,
         "peak_memory_mb": None,
         "num_undrafted": 0,
+        "num_timed_cycles": cycles,
+        "num_timed_tokens": TOKENS,
     }
     values = [sums[name] for name in schema.GENERATION_SUMS]
     head = [cell.id, *cell.keys().values(), f"p{prompt}", 0, "ok", "", "length"]

@@ -16,6 +16,7 @@ import psutil
 import torch
 import transformers
 
+from specbench.engine_table import ENGINES
 from specbench.latency.roofline import step_floor
 from specbench.models.device_rates import device_rates
 from specbench.models.environment import cpu_name, default_threads, physical_cores
@@ -119,9 +120,10 @@ def _hub() -> Finding:
 
 
 def _engines() -> Finding:
+    here = ", ".join(row.name for row in ENGINES.values() if row.in_process)
     if find_spec("gguf") is None:
-        return Finding("engines", "torch; no .gguf", "note", "pip install 'specbench-sd[gguf]'")
-    return Finding("engines", "torch; .gguf can be read")
+        return Finding("engines", f"{here}; no .gguf", "note", "pip install 'specbench-sd[gguf]'")
+    return Finding("engines", f"{here}; .gguf can be read")
 
 
 def _present() -> Iterator[torch.device]:

@@ -35,7 +35,7 @@ class TorchEngine:
     name = "torch"
 
     def __init__(self, settings: Settings) -> None:
-        check_mode(settings.forward)
+        check_mode(settings.forward, max(settings.gammas, default=0))
         self.settings = settings
         self.device = loading.pick_device(settings.device)
         loading.check_dtype(settings.dtype, self.device)

@@ -20,9 +20,8 @@ from torch import Tensor
 
 from specbench.errors import PairRefused
 from specbench.models.lm import CausalLM, Session
+from specbench.settings.forward_modes import WIDEST
 
-WIDEST = 32
-"""Wider forwards are prefills, and are run as they come."""
 ROOM = 64
 """Slots come in multiples, so that texts of unlike length share a slab."""
 

@@ -15,6 +15,7 @@ from sample_run import Draft, build, score
 
 from specbench.charts.plots import draw_pictures
 from specbench.closed_form import theory
+from specbench.errors import UsageError
 from specbench.estimators import stats
 from specbench.estimators.intervals import Interval, holm
 from specbench.estimators.sums import CellSums
@@ -71,15 +72,18 @@ def test_repeats_are_one_cluster(tmp_path: Path) -> None:
     assert found.clusters == [0, 0, 1, 1]
 
 
-def test_text_of_another_length_is_not_scored(tmp_path: Path) -> None:
+def test_a_split_wants_every_text_scored_and_whole(tmp_path: Path) -> None:
     folder = score(build(tmp_path / "r", {"a": Draft()}, gammas=[3], prompts=4, tokens=32))
     found = diagnosis(advise(load_run(folder)))
     cell = str(found.row.part.rows["cell"].iloc[0])
     table = read_scores(folder, cell)
     assert table is not None
-    table.iloc[1:].to_parquet(score_path(folder, cell))
+    table[table["prompt_id"] != "p0"].to_parquet(score_path(folder, cell))
     short = diagnosis(advise(load_run(folder)))
     assert (short.gap, short.no_gap) == (None, UNSCORED)
+    table.iloc[1:].to_parquet(score_path(folder, cell))
+    with pytest.raises(UsageError, match="num_output_tokens of prompt p0 adds up to"):
+        diagnosis(advise(load_run(folder)))
 
 
 @pytest.mark.parametrize("said", [{"kind": "ngram", "law": None}, {"law": "start"}])

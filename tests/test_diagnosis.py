@@ -83,7 +83,7 @@ def test_a_split_wants_every_text_scored_and_whole(tmp_path: Path) -> None:
     assert (short.gap, short.no_gap) == (None, UNSCORED)
     table.iloc[1:].to_parquet(score_path(folder, cell))
     with pytest.raises(UsageError, match="num_output_tokens of prompt p0 adds up to"):
-        diagnosis(advise(load_run(folder)))
+        _ = diagnosis(advise(load_run(folder))).gap
 
 
 @pytest.mark.parametrize("said", [{"kind": "ngram", "law": None}, {"law": "start"}])

@@ -142,12 +142,20 @@ def _cycle_tables(folder: Path, cell: str) -> Iterator[pd.DataFrame]:
             columns = [*_KEY, *_CYCLE]
             yield pq.read_table(path, columns=columns, filters=[("cell", "==", cell)]).to_pandas()
     for path in sorted((folder / "cycles").glob("*.jsonl")):
-        table = _journal(path, path.stat().st_mtime_ns)
+        table = _journal(path, _state(path))
         yield table.loc[table["cell"] == cell, [*_KEY, *_CYCLE]]
 
 
+def _state(path: Path) -> tuple[int, int]:
+    """What tells a file from what it was: two writes may have one time."""
+    if not path.exists():
+        return 0, 0
+    about = path.stat()
+    return about.st_mtime_ns, about.st_size
+
+
 @lru_cache(maxsize=1)
-def _journal(path: Path, _changed: int) -> pd.DataFrame:
+def _journal(path: Path, _state: tuple[int, int]) -> pd.DataFrame:
     """The cycles of a block that has not ended."""
     import pandas as pd
 
@@ -160,7 +168,7 @@ def _scores(folder: Path, part: Part) -> pd.DataFrame | None:
     """The scores of the part's good generations."""
     cell = str(part.rows["cell"].iloc[0])
     path = score_path(folder, cell)
-    table = _read(folder, cell, path.stat().st_mtime_ns if path.exists() else 0)
+    table = _read(folder, cell, _state(path))
     if table is None:
         return None
     good = part.good[_KEY].drop_duplicates()
@@ -171,7 +179,7 @@ def _scores(folder: Path, part: Part) -> pd.DataFrame | None:
 
 
 @lru_cache(maxsize=1)
-def _read(folder: Path, cell: str, _changed: int) -> pd.DataFrame | None:
+def _read(folder: Path, cell: str, _state: tuple[int, int]) -> pd.DataFrame | None:
     table = read_scores(folder, cell)
     return None if table is None else table.astype({"repeat": "int64"})
 

@@ -175,3 +175,30 @@ def test_weights_that_are_not_there_are_not_drawn_at_random(
     with pytest.raises(UsageError) as caught:
         load_model(resolve(str(folder), "--target"), device=torch.device("cpu"))
     assert said in caught.value.where
+
+
+@pytest.mark.parametrize(
+    ("added", "said"),
+    [
+        ("model.layers.1.mlp.up_proj.weight", "2 layers in its weights, 1 in its config"),
+        ("model.layers.0.self_attn.rotary_emb.inv_freq", ""),
+    ],
+)
+def test_layers_that_the_config_lacks_are_not_left_out_in_silence(
+    sound: Path, tmp_path: Path, added: str, said: str
+) -> None:
+    """Another tensor that is not used, such as a buffer of an older version, is no reason."""
+    folder = shutil.copytree(sound / "m", tmp_path / "m")
+    tensors = load_file(folder / "model.safetensors")
+    tensors[added] = tensors["model.layers.0.mlp.up_proj.weight"].clone()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+    def load() -> object:
+        return load_model(resolve(str(folder), "--target"), device=torch.device("cpu"))
+
+    if not said:
+        assert load()
+        return
+    with pytest.raises(UsageError) as caught:
+        load()
+    assert said in caught.value.where

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr
 from io import StringIO
@@ -68,17 +69,32 @@ def load_model(
             output_loading_info=True,
             **source.kwargs,
         )
-    _refuse_other_weights(source, model, sorted(told["missing_keys"]))
+    _refuse_other_weights(
+        source, model, sorted(told["missing_keys"]), sorted(told["unexpected_keys"])
+    )
     return model.to(device).eval()
 
 
-def _refuse_other_weights(source: Source, model: Any, lacking: Sequence[str]) -> None:
-    """Weights that a checkpoint lacks would be drawn at random, and measured; so would none."""
+def _refuse_other_weights(
+    source: Source, model: Any, lacking: Sequence[str], beyond: Sequence[str]
+) -> None:
+    """Weights that a checkpoint lacks would be drawn at random, and measured; so would none.
+
+    Layers that the config does not have would be left out in silence. What else is not used may
+    be a buffer of an older version, or a part that the architecture itself leaves aside.
+    """
     layers = getattr(model.config.get_text_config(decoder=True), "num_hidden_layers", 1)
-    if not lacking and layers > 0:
+    numbers = [int(n[1]) for name in beyond if (n := re.search(r"\.(?:layers|h)\.(\d+)\.", name))]
+    extra = max(numbers, default=-1) + 1
+    if not lacking and layers > 0 and extra <= layers:
         return
     more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-    found = f"no {lacking[0]}{more} in its weights" if lacking else f"{layers} layers in its config"
+    if lacking:
+        found = f"no {lacking[0]}{more} in its weights"
+    elif layers > 0:
+        found = f"{extra} layers in its weights, {layers} in its config"
+    else:
+        found = f"{layers} layers in its config"
     raise UsageError(
         f"the weights of {source.ref} are not those of its config.json",
         where=f"{source.flag} {source.ref}: {found}",

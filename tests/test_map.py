@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 from pathlib import Path
 
 import models
@@ -134,6 +135,24 @@ def test_the_terminal_says_where_drafting_pays(tmp_path: Path) -> None:
     assert "batch 1: always" in shown
     assert "τ by the closed form at α 0.5" in shown
     assert "batch 16: never" in specbench("map", "--from", folder, "--alpha", "0.1").out
+
+
+def test_the_context_from_which_any_batch_pays_is_that_of_the_terms(tmp_path: Path) -> None:
+    """Bisected by hand at a batch of 10⁹, where only what grows with the batch counts."""
+    folder = folder_of(tmp_path / "m")
+    taus = {g: theory.tau(0.5, g) for g in (1, 2, 3, 4)}
+    low, high = 1.0, 2.0**22
+    while high - low > 0.01:
+        s = (low + high) / 2
+        pays = any(t * cycle_s(10**9, s, 0) > cycle_s(10**9, s, g) for g, t in taus.items())
+        low, high = (low, s) if pays else (s, high)
+    assert 2 < high < 2**21
+    shown = " ".join(specbench("map", "--from", folder, "--alpha", "0.5").out.split())
+    told = re.search(r"As batch grows without end it pays from context (\d+), by the", shown)
+    assert told
+    assert int(told[1]) == pytest.approx(high, abs=1)
+    few = " ".join(specbench("map", "--from", folder, "--alpha", "0.01").out.split())
+    assert "As batch grows without end it never pays" in few
 
 
 def test_alpha_stands_in_for_counted_tokens(tmp_path: Path) -> None:

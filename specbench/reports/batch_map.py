@@ -19,6 +19,8 @@ from specbench.wording import count
 
 ROUGH = 0.1
 """A median error above which a fit is called rough."""
+LARGE, LONGEST = 1e9, 2**22
+"""A batch at which nothing but the terms that grow with it counts, and the contexts looked at."""
 FILL = 5
 """Contexts of a map where none are asked for."""
 
@@ -34,6 +36,8 @@ class DraftMap:
     outside: dict[tuple[int, int, int], str]
     """By place of batch, context and γ: what of it was not measured."""
     crossings: tuple[Crossing, ...]
+    at_large: Crossing
+    """Where it pays as batch grows without end, by the fitted terms alone."""
 
     def rows(self) -> Iterator[tuple[object, ...]]:
         """The rows of `map.csv`."""
@@ -189,7 +193,8 @@ def _draft_map(
         if (why := model.measured.beyond(batch, context, gamma))
     }
     crossings = tuple(crossing(model, taus, b, columns[0], columns[-1]) for b in rows)
-    return DraftMap(draft, model, taus, found, outside, crossings)
+    at_large = crossing(model, taus, LARGE, 1, LONGEST)
+    return DraftMap(draft, model, taus, found, outside, crossings, at_large)
 
 
 def _rough(one: DraftMap) -> Iterator[str]:

@@ -115,6 +115,14 @@ def _terms(fit: Fit) -> str:
     return " + ".join(parts) or "0"
 
 
+def _at_large(found: Crossing) -> str:
+    """The inflection of MagicDec (Sadhukhan et al. 2024), which nothing here has measured."""
+    if found.context is None:
+        return f"As batch grows without end it {found.kind} pays, by the fitted terms."
+    where = f"{found.kind} context {found.context:.0f}"
+    return f"As batch grows without end it pays {where}, by the fitted terms."
+
+
 def crossing_words(found: Crossing) -> str:
     """One batch in words."""
     batch = f"batch {found.batch:g}"
@@ -125,7 +133,7 @@ def crossing_words(found: Crossing) -> str:
 
 def _sentence(one: DraftMap) -> str:
     words = "; ".join(crossing_words(found) for found in one.crossings)
-    return f"Drafting with {one_line(one.draft)} pays: {words}."
+    return f"Drafting with {one_line(one.draft)} pays: {words}. {_at_large(one.at_large)}"
 
 
 def _about(found: BatchMap, one: DraftMap) -> str:

@@ -108,9 +108,11 @@ KINDS: dict[str, Kind] = {
             "–",
             "yes",
             "specbench.drafts.sparsekv:SparseKvDraft",
-            "a forward of the target per token, on `budget` tokens of its cache; no memory",
+            "a forward of the target per token, on `budget` tokens of its cache (a count, or a "
+            "share of the text); with select=snap on so many of the prompt and all behind it, a "
+            "forward of `observe` tokens per prompt, and memory for the list of what is read",
             law="start",
-            options=("budget", "sinks"),
+            options=("budget", "sinks", "select", "observe"),
         ),
         Kind(
             "quantized",

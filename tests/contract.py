@@ -31,6 +31,9 @@ SPECS: dict[str, tuple[str, dict[str, Any]]] = {
     "layerskip": ("", {"layers": 1}),
     "layerskip layers=1-1": ("", {"layers": "1-1"}),
     "sparsekv": ("", {"budget": 6, "sinks": 2}),
+    "sparsekv share": ("", {"budget": 0.4, "sinks": 1}),
+    "sparsekv snap": ("", {"budget": 4, "select": "snap", "observe": 2}),
+    "sparsekv snap share": ("", {"budget": 0.5, "select": "snap", "observe": 3}),
     "quantized": ("", {"keep": "lm_head"}),
     "eagle": ("head", {}),
     "eagle few ids": ("few", {}),
@@ -93,6 +96,8 @@ class Seen:
 
     texts: list[tuple[int, ...]]
     """Of each row, before the cycle."""
+    prompts: list[int]
+    """How many tokens of each row were its prompt."""
     gamma: int
     uniforms: Tensor
     proposal: Proposal
@@ -107,9 +112,20 @@ class Watched:
         self.draft = draft
         self.cut = cut
         self.seen: list[Seen] = []
+        self.prompts: list[int] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.draft, name)
+
+    def start(self, state: TextState, sampling: Sampling, capacity: int) -> None:
+        """Note the prompts."""
+        self.prompts = list(state.lengths)
+        self.draft.start(state, sampling, capacity)
+
+    def keep_rows(self, index: Tensor, rows: list[int]) -> None:
+        """Keep only some rows."""
+        self.prompts = [self.prompts[r] for r in rows]
+        self.draft.keep_rows(index, rows)
 
     def propose(self, gamma: int, state: TextState, uniforms: Tensor) -> Proposal:
         """Propose as the draft does, less where a cut says so, cycle by cycle."""
@@ -125,7 +141,9 @@ class Watched:
         kept = Proposal(
             found.tokens.clone(), None if found.law is None else found.law.clone(), found.counts
         )
-        self.seen.append(Seen(texts, gamma, uniforms.clone(), kept, torch.tensor(behind)))
+        self.seen.append(
+            Seen(texts, self.prompts, gamma, uniforms.clone(), kept, torch.tensor(behind))
+        )
         return found
 
 
@@ -142,9 +160,17 @@ def run(
 
 
 def proposed(
-    at: Bench, text: Sequence[int], gamma: int, uniforms: Tensor, sampling: Sampling
+    at: Bench,
+    text: Sequence[int],
+    gamma: int,
+    uniforms: Tensor,
+    sampling: Sampling,
+    prompt: int | None = None,
 ) -> Proposal:
-    """What the draft proposes behind a text that it was given as a prompt; uniforms (1, γ)."""
+    """What the draft proposes behind a text that it was given as a prompt; uniforms (1, γ).
+
+    A draft on the target's KV state may depend on how much of the text was the prompt.
+    """
     capacity = len(text) + 2 * gamma + 2
     with torch.inference_mode(), heard(at.target, at.draft):
         state = TextState([text], capacity, at.target.device)
@@ -153,6 +179,10 @@ def proposed(
             session.prefill(state.tokens, len(text) - 1)
             if needs_kv(at.draft):
                 at.draft.attach(session)
+                begun = TextState([text[:prompt]], capacity, at.target.device)
+                at.draft.start(begun, sampling, capacity)
+                at.draft.commit([0], state)
+                return at.draft.propose(gamma, state, uniforms)
         at.draft.start(state, sampling, capacity)
         return at.draft.propose(gamma, state, uniforms)
 

@@ -79,7 +79,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
         placed(
             """
             drafts: base options pairing hf self_draft synthetic lookup ngram automaton suffix
-                parts targets_kv layerskip sparsekv quantized eagle_chains eagle
+                parts targets_kv layerskip snap sparse_cache sparsekv quantized eagle_chains eagle
                 external
             specbench: drafts
             """

@@ -37,6 +37,17 @@ def test_all_about_one_kind() -> None:
     assert "[label=]hf:ref" in text("drafts", "hf")
 
 
+@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("width", [40, 80])
+def test_all_about_one_kind_is_told_to_the_end(kind: str, width: int) -> None:
+    shown = text("drafts", kind, width=width).split("\n")
+    assert all(len(line) <= width for line in shown)
+    begin = next(place for place, line in enumerate(shown) if line.startswith("costs "))
+    end = next(place for place, line in enumerate(shown) if line.startswith("sure of q"))
+    told = " ".join(line.removeprefix("costs").strip() for line in shown[begin:end])
+    assert told == KINDS[kind].costs
+
+
 def test_a_recipe_in_full_is_its_file(tmp_path: Path) -> None:
     copy = tmp_path / "quickstart.yaml"
     copy.write_text(text("recipes", "quickstart"), encoding="utf-8")

@@ -23,6 +23,7 @@ SPECS: dict[str, dict[str, Any]] = {
     "layerskip": {"layers": 1},
     "layerskip list": {"layers": "1-1"},
     "sparsekv": {"budget": 4, "sinks": 1},
+    "sparsekv snap": {"budget": 5, "select": "snap", "observe": 3},
     "quantized": {},
     "quantized kept": {"keep": "lm_head+layers.0"},
 }

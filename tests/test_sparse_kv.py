@@ -40,8 +40,15 @@ def by_hand(text: list[int], drafts: int, sinks: int, window: int) -> Tensor:
     return logits[0, -1].softmax(dim=-1)
 
 
-@pytest.mark.parametrize(("budget", "sinks"), [(4, 1), (6, 2), (3, 0), (40, 4), (1, 0)])
-def test_drafts_and_scores_are_those_of_the_masked_model(budget: int, sinks: int) -> None:
+def width(budget: float, sinks: int, length: int) -> int:
+    """The window of a cycle that begins behind so many tokens; halves are rounded to even."""
+    return max(1, (budget if budget >= 1 else round(budget * length)) - sinks)
+
+
+@pytest.mark.parametrize(
+    ("budget", "sinks"), [(4, 1), (6, 2), (3, 0), (40, 4), (1, 0), (0.4, 1), (0.9, 0), (0.01, 2)]
+)
+def test_drafts_and_scores_are_those_of_the_masked_model(budget: float, sinks: int) -> None:
     """Float64: at every depth of a cycle, and from every start in scoring."""
     draft = opened(models.rnd(), budget=budget, sinks=sinks)
     at = Bench("sparsekv", models.rnd(), draft.lm, draft)
@@ -49,7 +56,7 @@ def test_drafts_and_scores_are_those_of_the_masked_model(budget: int, sinks: int
     ids = found.tokens[0].tolist()
     assert found.law is not None
     for depth in range(3):
-        wanted = by_hand([*TEXT, *ids[:depth]], depth, sinks, budget - sinks)
+        wanted = by_hand([*TEXT, *ids[:depth]], depth, sinks, width(budget, sinks, len(TEXT)))
         assert torch.allclose(found.law[0, depth], wanted, atol=1e-10)
     with torch.inference_mode():
         chains = list(draft.chains(torch.tensor([TEXT]), 2, len(TEXT), 4, LAW))
@@ -58,7 +65,8 @@ def test_drafts_and_scores_are_those_of_the_masked_model(budget: int, sinks: int
         assert chain.length == 4
         assert len(chain.law) == min(4, len(TEXT) - start)
         for depth, law in enumerate(chain.law):
-            wanted = by_hand(TEXT[: start + depth], depth, sinks, budget - sinks)
+            window = width(budget, sinks, start)
+            wanted = by_hand(TEXT[: start + depth], depth, sinks, window)
             assert torch.allclose(law, wanted, atol=1e-10)
 
 
@@ -76,9 +84,19 @@ def test_a_budget_above_the_text_is_the_target() -> None:
     ("options", "part"),
     [
         ({"budget": 0}, "budget must be a whole number from 1"),
-        ({"budget": 0.5}, "budget must be a whole number"),
+        ({"budget": 0.0}, "or a share between 0 and 1"),
+        ({"budget": 1.0}, "or a share between 0 and 1"),
+        ({"budget": -0.5}, "or a share between 0 and 1"),
+        ({"budget": float("nan")}, "or a share between 0 and 1"),
+        ({"budget": 2.5}, "or a share between 0 and 1"),
+        ({"budget": "half"}, "or a share between 0 and 1"),
         ({"budget": 4, "sinks": 4}, "sinks leave nothing"),
         ({"sinks": -1}, "sinks must be a whole number from 0"),
+        ({"select": "top"}, "select must be window or snap"),
+        ({"observe": 8}, "observe goes with select=snap"),
+        ({"select": "snap", "sinks": 4}, "sinks goes with select=window"),
+        ({"select": "snap", "observe": 0}, "observe must be a whole number from 1"),
+        ({"select": "snap", "observe": 8, "budget": 8}, "observe leaves nothing"),
     ],
 )
 def test_options_are_refused_with_what_is_allowed(options: dict[str, Any], part: str) -> None:

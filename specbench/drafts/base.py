@@ -63,7 +63,8 @@ class Draft(Protocol):
     """One draft kind. Lives for a block; `start` begins a batch."""
 
     law: Law
-    """`context` if q depends on the text alone, `start` if also on where the cycle began."""
+    """`context` if q depends on the text alone, `start` if also on where the cycle began (and, of a
+    draft that is given the target's KV state, on where its prompt ended)."""
     context: int
     """Tokens that it can see at most."""
     vocab_size: int
@@ -110,7 +111,10 @@ class StartDraft(Draft, Protocol):
     def chains(
         self, tokens: Tensor, start: int, end: int, depth: int, sampling: Sampling
     ) -> Iterator[Chain]:
-        """What a cycle would propose that begins at position start, … end − 1 of one text."""
+        """What a cycle would propose that begins at position start, … end − 1 of one text.
+
+        The text's prompt ends at `start`.
+        """
 
 
 def by_context(draft: Draft) -> TypeGuard[ContextDraft]:

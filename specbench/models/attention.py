@@ -5,6 +5,8 @@ Query heads are packed onto their KV heads, so that grouped-query models never e
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,6 +16,9 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
 NAME = "specbench"
+Watch = Callable[[Tensor], None]
+_watches: list[Watch] = []
+"""Who is shown the weights of each layer's attention, the last one; mostly nobody."""
 
 
 def slab_attention(
@@ -38,6 +43,9 @@ def slab_attention(
     causal = attention_mask is None and length > 1
     if attention_mask is not None and attention_mask.numel() == 1:
         attention_mask = None
+    if _watches:
+        mask = _causal_mask(query, key) if causal else attention_mask
+        _watches[-1](_weights(query, key, mask, scaling, softcap, s_aux))
     if softcap is not None or s_aux is not None:
         mask = _causal_mask(query, key) if causal else attention_mask
         out = _explicit(query, key, value, mask, scaling, softcap, s_aux)
@@ -74,8 +82,20 @@ def _explicit(
     sinks: Tensor | None,
 ) -> Tensor:
     """Matmul–softmax–matmul, for score caps (Gemma 2) and attention sinks (gpt-oss)."""
-    groups = query.shape[1] // key.shape[1]
-    key, value = _expand(key, groups), _expand(value, groups)
+    weights = _weights(query, key, mask, scaling, softcap, sinks).to(value.dtype)
+    return torch.matmul(weights, _expand(value, query.shape[1] // key.shape[1]))
+
+
+def _weights(
+    query: Tensor,
+    key: Tensor,
+    mask: Tensor | None,
+    scaling: float | None,
+    softcap: float | None,
+    sinks: Tensor | None,
+) -> Tensor:
+    """Attention weights (B, H, n, L), float32 or float64."""
+    key = _expand(key, query.shape[1] // key.shape[1])
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     scores = torch.matmul(query, key.transpose(2, 3)) * scale
     if softcap is not None:
@@ -88,10 +108,21 @@ def _explicit(
         column = sinks.reshape(1, -1, 1, 1).expand(scores.shape[0], -1, scores.shape[2], 1)
         scores = torch.cat([scores, column.to(scores.dtype)], dim=-1)
     wide = torch.float64 if scores.dtype == torch.float64 else torch.float32
-    weights = scores.softmax(dim=-1, dtype=wide).to(value.dtype)
-    if sinks is not None:
-        weights = weights[..., :-1]
-    return torch.matmul(weights, value)
+    weights = scores.softmax(dim=-1, dtype=wide)
+    return weights if sinks is None else weights[..., :-1]
+
+
+@contextmanager
+def watched(watch: Watch) -> Iterator[None]:
+    """Show the attention weights (B, H, n, L) of each layer to `watch`, as layers are passed.
+
+    For few queries: the weights are computed beside the attention itself.
+    """
+    _watches.append(watch)
+    try:
+        yield
+    finally:
+        _watches.pop()
 
 
 def register() -> str:

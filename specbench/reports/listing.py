@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 
 from specbench.engine_table import ENGINES, EngineRow
 from specbench.errors import UsageError
@@ -27,7 +28,7 @@ from specbench.signs import Signs
 ENGINE_EXAMPLE = "specbench run --engine torch"
 FORWARD_EXAMPLE = "specbench run --forward packed"
 NARROWEST = 20
-"""The last column, the only one that is cut, keeps this many characters."""
+"""The last column, the only one that is cut or wrapped, keeps this many characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,15 +177,27 @@ def show(what: str, name: str = "") -> None:
 
 
 def lines(found: Listing, width: int) -> list[str]:
-    """A listing as text: a header and one rule; a recipe stays the file that it is."""
+    """A listing as text: a header and one rule; a recipe stays the file that it is.
+
+    All about one thing is told to the end, over several lines; a table's last column is cut.
+    """
     if len(found.columns) == 1:
         return [line for (line,) in found.rows]
     sizes = [max(map(len, column)) for column in zip(found.columns, *found.rows, strict=True)]
     sizes[-1] = min(sizes[-1], max(width - sum(sizes[:-1]) - 2 * len(sizes[:-1]), NARROWEST))
-    header, *body = (_line(row, sizes) for row in (found.columns, *found.rows))
+    rows = found.rows if found.columns[-1] else _wrapped(found.rows, sizes[-1])
+    header, *body = (_line(row, sizes) for row in (found.columns, *rows))
     rule = "─" * (sum(sizes) + 2 * (len(sizes) - 1))
     footer = [f"{label:<8} {text}" for label, text in found.footer]
     return [header, rule, *body, *([""] if footer else []), *footer]
+
+
+def _wrapped(rows: Sequence[tuple[str, ...]], width: int) -> Iterator[tuple[str, ...]]:
+    """Rows of two columns, the second on as many lines as it takes."""
+    for name, text in rows:
+        first, *others = wrap(text, width, break_on_hyphens=False) or [""]
+        yield name, first
+        yield from (("", line) for line in others)
 
 
 def _line(row: Sequence[str], sizes: Sequence[int]) -> str:

@@ -13,7 +13,8 @@ from test_sparse_kv import LAW, TEXT, opened
 from torch import Tensor
 from transformers.models.llama.modeling_llama import rotate_half
 
-from specbench.drafts.snap import highest
+from specbench.drafts.snap import choose, highest
+from specbench.models.state import TextState
 from specbench.records import Sampling
 
 PROMPT = [*TEXT, 11, 2, 30, 17, 4, 4, 21, 8]
@@ -132,6 +133,23 @@ def test_it_selects_what_the_weights_say_in_a_ragged_batch() -> None:
             for head, positions in enumerate(heads):
                 assert set(lists[layer][row, :count, head].tolist()) == positions
     assert draft.nbytes() == 8 * 2 * 3 * 5 * KV_HEADS
+
+
+def test_selecting_leaves_the_targets_cache_as_it_was() -> None:
+    """To the bit, in float32, a ragged batch; the last token's slots stay as empty as they were."""
+    target = models.lm(models.build())
+    prompts = [PROMPT, PROMPT[3:17], PROMPT[:2]]
+    state = TextState(prompts, 32, target.device)
+    with torch.inference_mode():
+        session = target.session(3, 32)
+        session.prefill(state.tokens, state.longest - 1)
+        before = [(s.keys.clone(), s.values.clone()) for s in session.cache.slabs]
+        found = choose(session, state.tokens, state.lengths, 4, [9, 9, 9])
+    assert len(found.layers) == target.num_layers
+    for slab, (keys, values) in zip(session.cache.slabs, before, strict=True):
+        assert not keys[0, len(PROMPT) - 1].any()
+        assert torch.equal(slab.keys, keys)
+        assert torch.equal(slab.values, values)
 
 
 def test_of_equal_weights_the_earlier_positions_are_kept() -> None:

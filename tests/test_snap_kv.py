@@ -15,6 +15,7 @@ from transformers.models.llama.modeling_llama import rotate_half
 
 from specbench.drafts.snap import choose, highest
 from specbench.models.state import TextState
+from specbench.models.static import Eager, Pool
 from specbench.records import Sampling
 
 PROMPT = [*TEXT, 11, 2, 30, 17, 4, 4, 21, 8]
@@ -187,3 +188,16 @@ def test_rows_that_end_early_leave_the_others_their_selection() -> None:
         assert [c.drafted_ids for c in alone.cycles] == [
             c.drafted_ids for c in together[row].cycles
         ]
+
+
+def test_passes_of_fixed_shapes_give_the_same_drafts() -> None:
+    """A kept slab of more slots, ragged rows; the text is the target's own."""
+    prompts = [PROMPT, PROMPT[:9], [4]]
+    found = []
+    for make in (None, Pool(Eager())):
+        draft = opened(models.rnd(), budget=0.6, select="snap", observe=3)
+        draft.lm.make_session = make or draft.lm.make_session
+        results = models.run(draft.lm, draft, prompts, 3, max_new=16)
+        assert models.outputs(results) == [models.plain(models.rnd(), p, 16) for p in prompts]
+        found.append([c.drafted_ids for r in results for c in r.cycles])
+    assert found[0] == found[1]

@@ -18,6 +18,7 @@ from specbench.comparison.baselines import stored_results
 from specbench.comparison.check import Checked, check
 from specbench.comparison.check_plan import Wanted
 from specbench.comparison.check_words import sentences
+from specbench.comparison.github import annotation
 from specbench.comparison.junit import junit
 from specbench.errors import UsageError
 from specbench.settings.recipe_check import CheckConfig, limits_of
@@ -131,7 +132,11 @@ def test_a_cell_of_the_baseline_that_failed_is_missing(runs: Callable[..., Path]
     found = held(runs(gone), runs())
     assert decided(found)["cell"] == "missing"
     assert "missing: γ 4 not measured" in said(found)
-    assert found.exit_code(inconclusive_passes=False) == 4
+    # Nothing was measured: no flag lets that through, or a typo would be green for ever.
+    assert [found.exit_code(inconclusive_passes=p) for p in (False, True)] == [4, 4]
+    assert not annotation(found, inconclusive_passes=True).startswith("::notice")
+    root = Xml.fromstring(junit(found, inconclusive_passes=True))
+    assert int(root.get("errors") or 0) >= 1
     every = Draft(jitter=0.02, fails_at={2: "out of memory", 4: "out of memory"})
     found = held(runs(every), min_speedup=1)
     assert decided(found) == {"cell": "missing"}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sample_run import build
+from sample_run import Draft, build
 from test_advise import KEYS
 from test_import import PLAIN, SERVED, TWO, lines, sglang, specbench
 
@@ -359,3 +359,14 @@ def test_nothing_heavy_is_imported() -> None:
         [sys.executable, "-c", code, str(RESULT)], cwd=ROOT, capture_output=True, check=True
     )
     assert done.stdout.decode().splitlines()[-1] == "[]"
+
+
+def test_few_prompts_are_the_reason_where_the_interval_clears_1(tmp_path: Path) -> None:
+    """It said that the interval does not clear 1, beside an interval above 1."""
+    folder = build(tmp_path / "r", {"d": Draft()}, gammas=[4], prompts=5, tokens=48)
+    (answer,) = answers(folder)
+    assert answer.speedup is not None
+    assert (answer.speedup.low or 0) > 1
+    text = " ".join(answer.cautions)
+    assert "from fewer than 8 prompts" in text
+    assert "does not clear 1" not in text

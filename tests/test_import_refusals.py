@@ -294,3 +294,13 @@ def test_report_shows_an_imported_folder_again(imported, specbench):
         near(0.65), None, ""
     )  # fmt: skip
     assert specbench("report", folder, "--chart")[0] == 2
+
+
+def test_plain_decoding_of_another_model_is_no_baseline(specbench, tmp_path):
+    (tmp_path / "a.json").write_text(served(model_id="meta/x"))
+    (tmp_path / "b.json").write_text(json.dumps(PLAIN | {"model_id": "other/model"}))
+    flags = ("--baseline", tmp_path / "b.json", "-o", tmp_path / "out")
+    done = specbench("import", tmp_path / "a.json", *flags)
+    assert done[0] == 2
+    assert "is of other/model, and the drafts are of meta/x" in " ".join(done[2].split())
+    assert specbench("import", tmp_path / "a.json", *flags, "--target", "x")[0] == 0

@@ -22,7 +22,7 @@ from specbench.judgement.advise import advise
 from specbench.judgement.unfinished import state_line
 from specbench.records import Cell, Sampling
 from specbench.reports.markdown import LIMIT, escaped, report_markdown
-from specbench.reports.report import report, report_all, summary_rows
+from specbench.reports.report import report, report_all, summary_rows, write_files
 from specbench.result_files.journal import RunWriter
 from specbench.result_files.results import load_run
 from specbench.result_files.schema import SUMMARY
@@ -329,3 +329,14 @@ def test_foreign_text_cannot_steer_a_terminal(
         for text in (seen.getvalue(), (folder / "summary.csv").read_text(encoding="utf-8")):
             rows = list(csv.reader(io.StringIO(text)))
             assert all(row[draft].startswith("'=cmd") for row in rows[1:])
+
+
+def test_charts_are_not_written_where_a_link_leads(tmp_path: Path) -> None:
+    folder = build(tmp_path / "r", {"a": Draft()}, gammas=[2], prompts=8, tokens=16)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (folder / "plots").symlink_to(outside)
+    write_files(advise(load_run(folder)), folder)
+    assert not list(outside.iterdir())
+    assert (folder / "plots").is_dir()
+    assert not (folder / "plots").is_symlink()

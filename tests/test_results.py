@@ -530,3 +530,19 @@ def test_what_is_no_json_number_is_no_record(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         parsed(text)
     assert parsed('{"a": [1.5, null]}') == {"a": [1.5, None]}
+
+
+def test_run_json_nested_without_end_is_refused(tmp_path: Path) -> None:
+    """It ended in a RecursionError of the parser."""
+    (tmp_path / "run.json").write_text("[" * 100_000)
+    with pytest.raises(UsageError, match=r"run\.json cannot be read"):
+        load_run(tmp_path)
+
+
+def test_a_folder_of_results_names_those_in_it(tmp_path: Path) -> None:
+    for name in ("torch", "transformers"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_text("{}")
+    with pytest.raises(UsageError, match="no result in") as caught:
+        load_run(tmp_path)
+    assert str(tmp_path / "transformers") in str(caught.value.hint)

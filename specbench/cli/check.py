@@ -79,7 +79,9 @@ def check(
     ] = "best",
     inconclusive: Annotated[
         Literal["fail", "pass"],
-        typer.Option(help="Whether what cannot be told exits with 4 or with 0."),
+        typer.Option(
+            help="Whether what cannot be told exits with 4 or with 0; missing cells always with 4."
+        ),
     ] = "fail",
     junit: Annotated[
         Path | None, typer.Option(help="Write JUnit XML to this file.", rich_help_panel=TELL)

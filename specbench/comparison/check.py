@@ -18,7 +18,15 @@ from specbench.comparison.check_plan import Gated, Plan, Wanted
 from specbench.comparison.compare import Comparison, adjusted_together, comparison, label
 from specbench.comparison.likeness import load_result
 from specbench.errors import UsageError
-from specbench.estimators.gates import INCONCLUSIVE, MANY, PASS, REGRESSION, Gate, confidence_for
+from specbench.estimators.gates import (
+    INCONCLUSIVE,
+    MANY,
+    MISSING,
+    PASS,
+    REGRESSION,
+    Gate,
+    confidence_for,
+)
 from specbench.judgement.view import mapping
 from specbench.result_files.matched import Side
 from specbench.settings.recipe_check import CheckConfig
@@ -46,11 +54,17 @@ class Checked:
             return REGRESSION
         return PASS if found <= {PASS} else INCONCLUSIVE
 
+    @property
+    def missing(self) -> bool:
+        """Whether something was not measured that has a limit: that is let through by nothing."""
+        return any(gate.decided == MISSING for gate in self.gates)
+
     def exit_code(self, *, inconclusive_passes: bool) -> int:
-        """0 pass, 3 regression, 4 inconclusive."""
+        """0 pass, 3 regression, 4 inconclusive; missing is 4 in any case."""
         if self.decided == REGRESSION:
             return 3
-        return 0 if self.decided == PASS or inconclusive_passes else 4
+        passes = inconclusive_passes and not self.missing
+        return 0 if self.decided == PASS or passes else 4
 
 
 def limits_of(side: Side, flags: CheckConfig) -> CheckConfig:
@@ -86,7 +100,11 @@ def check_side(side: Side, stored: Sequence[Side], wanted: Wanted) -> Checked:
     if not count and not any(cell.gates for cell, _ in cells):
         raise UsageError(
             "there is no limit to check",
-            where=f"{side.run.folder}: neither the recipe nor a flag gives one",
+            where=(
+                f"{side.run.folder}: --max-regression is from a baseline, and none is given"
+                if limits.max_regression
+                else f"{side.run.folder}: neither the recipe nor a flag gives one"
+            ),
             hint="--min-speedup 1.5, --min-alpha 0.7, --max-tau-gap 5%, or --baseline DIR",
         )
     done = [

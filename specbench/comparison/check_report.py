@@ -70,7 +70,7 @@ def check_lines(checked: Checked, width: int, signs: Signs) -> list[Line]:
         last += [[(part, "")] for part in wrapped(signs(text), width, "  ", "    ")]
     sections.append(last)
     told = [*checked.notes, intervals(checked)]
-    if checked.decided == INCONCLUSIVE:
+    if checked.decided == INCONCLUSIVE and not checked.missing:
         told.append("--inconclusive pass lets such a job go on.")
     sections.append([[(part, "dim")] for text in told for part in wrapped(signs(text), width)])
     return apart(sections)

@@ -44,7 +44,7 @@ def annotation(checked: Checked, *, inconclusive_passes: bool = False) -> str:
     if checked.decided == PASS:
         return ""
     level = "error" if checked.decided == REGRESSION else "warning"
-    if level == "warning" and inconclusive_passes:
+    if level == "warning" and inconclusive_passes and not checked.missing:
         level = "notice"
     text = next(sentences(checked), summary(checked))
     return f"::{level} title=specbench {checked.decided}::{_escaped(text)}"

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as Xml
 from specbench.comparison.check import Checked, name_of_block
 from specbench.comparison.check_plan import Gated
 from specbench.comparison.check_words import broken, found, limit, title, undecided
-from specbench.estimators.gates import PASS, REGRESSION, Gate
+from specbench.estimators.gates import INCONCLUSIVE, PASS, REGRESSION, Gate
 from specbench.judgement.view import mapping
 from specbench.wording import one_line
 
@@ -16,7 +16,8 @@ from specbench.wording import one_line
 def junit(checked: Checked, *, inconclusive_passes: bool = False) -> str:
     """The file's text: a regression is a failure, the rest that does not pass an error.
 
-    With `inconclusive_passes` that rest is skipped, so that dashboards tell the three apart.
+    With `inconclusive_passes` what is inconclusive is skipped, so that dashboards tell the three
+    apart; what is missing stays an error.
     """
     blocks: dict[tuple[object, ...], list[Gated]] = {}
     for cell in checked.cells:
@@ -32,7 +33,8 @@ def junit(checked: Checked, *, inconclusive_passes: bool = False) -> str:
 def _counts(gates: Sequence[Gate], passes: bool) -> dict[str, str]:
     failed = sum(gate.decided == REGRESSION for gate in gates)
     rest = sum(gate.decided not in (PASS, REGRESSION) for gate in gates)
-    open_ = {"errors": "0", "skipped": str(rest)} if passes else {"errors": str(rest)}
+    skipped = sum(gate.decided == INCONCLUSIVE for gate in gates) if passes else 0
+    open_ = {"errors": str(rest - skipped)} | ({"skipped": str(skipped)} if passes else {})
     return {"tests": str(len(gates)), "failures": str(failed), **open_}
 
 
@@ -69,7 +71,7 @@ def _case(suite: Xml.Element, checked: Checked, where: str, gate: Gate, passes: 
         Xml.SubElement(case, "failure", said).text = _text(broken(gate))
     elif gate.decided != PASS:
         said = {"message": _text(undecided(checked, gate))}
-        if passes:
+        if passes and gate.decided == INCONCLUSIVE:
             Xml.SubElement(case, "skipped", said)
         else:
             Xml.SubElement(case, "error", {"type": gate.decided, **said})

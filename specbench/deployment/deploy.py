@@ -9,7 +9,7 @@ from typing import cast
 
 from specbench.comparison.likeness import load_result
 from specbench.errors import UsageError
-from specbench.estimators.intervals import Interval
+from specbench.estimators.intervals import FEW_CLUSTERS, Interval
 from specbench.judgement.advise import Advice, advise
 from specbench.judgement.advise_text import first_sentence
 from specbench.judgement.findings import DraftFinding, Finding
@@ -93,7 +93,14 @@ def _answer(advice: Advice, finding: Finding) -> Answer:
         return Answer(title, _no_draft(finding, real_drafts))
     cautions = [f"warning {one.code} stands: {one.seen}" for one in advice.warnings if one.doubtful]
     if best.key == MAYBE:
-        cautions.insert(0, "it may win: the interval does not clear 1, more prompts would decide")
+        low = best.choice.row.speedup.low
+        if low is None or low <= 1:
+            why = "the interval does not clear 1"
+        elif best.choice.few:
+            why = f"the interval is from fewer than {FEW_CLUSTERS} prompts"
+        else:
+            why = "a speedup above γ + 1 cannot be"
+        cautions.insert(0, f"it may win: {why}, more prompts would decide")
     return Answer(
         title,
         first_sentence(best),

@@ -129,10 +129,11 @@ def _holds(one: DraftFinding) -> Card:
     if not rows:
         return Card(question, "Nothing to compare", "At γ 1 it holds by definition.")
     verdicts = {closed_form_verdict(row.gap, row.tau.value) for row in rows}
-    row = rows[-1]
+    chosen = one.choice.row.gamma if one.choice else None
+    row = next((row for row in rows if row.gamma == chosen), rows[-1])
     closed = fixed(row.number("tau_closed_form"))
     said = f"τ {with_interval(row.tau)} at γ {row.gamma}, it says {closed}"
-    answer = "Yes" if verdicts == {"agrees"} else "Yes, as far as can be told"
+    answer = "Yes" if verdicts == {"agrees"} else "Not told apart yet"
     return Card(question, answer, said)
 
 

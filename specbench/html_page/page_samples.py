@@ -71,7 +71,7 @@ def read_pieces(folder: Path) -> dict[int, str]:
     try:
         found = json.loads((folder / PIECES).read_text(encoding="utf-8"))
         return {int(token): str(text) for token, text in found.items()}
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return {}
 
 

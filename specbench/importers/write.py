@@ -47,7 +47,7 @@ def import_file(
     form, source = read(path, told, format_of)
     plain = None
     if baseline is not None:
-        plain = _plain(baseline, told, form)
+        plain = _plain(baseline, told, form, source)
     cells = _cells(source, plain)
     _refuse_twins(cells)
     manifest = {"command": list(command), **_manifest(path, form, source, cells, baseline, told)}
@@ -55,13 +55,19 @@ def import_file(
     return folder
 
 
-def _plain(path: Path, told: Told, form: Format) -> Group:
-    """The one group of a file of plain decoding by the same tool."""
+def _plain(path: Path, told: Told, form: Format, drafted_for: Source) -> Group:
+    """The one group of a file of plain decoding of the same model by the same tool."""
     told = Told(0, told.target, told.draft, told.temperature)
     _, source = read(path, told, form.name)
     if len(source.groups) != 1:
         raise UsageError(f"{path} holds {len(source.groups)} results", hint="--baseline: one")
     (group,) = source.groups
+    models = [one.settings.get("target") for one in (drafted_for, source)]
+    if all(models) and models[0] != models[1]:
+        raise UsageError(
+            f"--baseline: {path} is of {models[1]}, and the drafts are of {models[0]}",
+            hint="plain decoding of the same model; --target NAME if both are one model",
+        )
     drafted = [r.counts.get("num_drafted", 0) for r in group.requests]
     own = group.counters.counts if group.counters else {}
     if any(drafted) or own.get("num_drafted") or own.get("num_accepted"):

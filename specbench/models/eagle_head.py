@@ -179,7 +179,7 @@ def holds_head(folder: Path) -> bool:
     """Whether a folder's config is that of a head, and of no model."""
     try:
         return KEY in json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return False
 
 
@@ -191,7 +191,7 @@ def shape_in(folder: Path, hidden: int, where: str) -> Shape:
         version = told.pop("format")
         told.pop("draft_vocab")
         shape = Shape(**told)
-    except (OSError, ValueError, KeyError, TypeError) as err:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as err:
         raise PairRefused(
             f"{folder} holds no EAGLE head",
             where=where,

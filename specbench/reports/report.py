@@ -132,7 +132,11 @@ def write_files(advice: Advice, folder: Path, *, style: str = "wide") -> list[Pa
     from specbench.html_page.page import report_html
 
     style_named(style)
-    drawn = draw_pictures(advice.view, advice.findings, folder / "plots", style=style)
+    plots = folder / "plots"
+    if plots.is_symlink():
+        # Nothing is written outside of a result folder, wherever a link in it leads.
+        plots.unlink()
+    drawn = draw_pictures(advice.view, advice.findings, plots, style=style)
     made = {
         "report.md": report_markdown(advice, drawn),
         "why.md": why_markdown(advice, drawn),

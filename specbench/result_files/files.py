@@ -105,8 +105,13 @@ def json_lines(path: Path, about: Iterable[str] | None = None) -> Iterator[dict[
 
 
 def parsed(text: str | bytes) -> Any:
-    """JSON as this package writes it: NaN and infinities are a `ValueError`, as other damage is."""
-    return json.loads(text, parse_constant=_no_number, parse_float=_finite)
+    """JSON as this package writes it: NaN, infinities and a nesting without end are a `ValueError`,
+    as other damage is.
+    """
+    try:
+        return json.loads(text, parse_constant=_no_number, parse_float=_finite)
+    except RecursionError as err:
+        raise ValueError("nested too deeply") from err
 
 
 def _no_number(name: str) -> None:

@@ -149,7 +149,10 @@ def read_manifest(folder: Path) -> dict[str, object]:
     try:
         manifest = files.parsed(path.read_text(encoding="utf-8"))
     except OSError as fault:
+        inside = sorted(p.parent.name for p in folder.glob("*/run.json"))
         hint = "the folder that holds run.json; specbench run prints it at its end"
+        if inside:
+            hint = f"one of those in it: {', '.join(str(folder / name) for name in inside[:4])}"
         raise UsageError(f"no result in {folder}", where=_reason(path, fault), hint=hint) from fault
     except ValueError as fault:
         raise UsageError(f"{path} cannot be read", where=str(fault)) from fault

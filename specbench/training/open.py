@@ -95,6 +95,9 @@ def _training(
     told: dict[str, Any],
     say: Callable[[str], None],
 ) -> Training:
+    eos = eos_ids(engine.target.model, engine.tokenizer)
+    # A model whose shape cannot be is refused before texts are sampled.
+    model = ModelStudent(plan, engine.target, eos) if plan.kind == "hf" else None
     write = Writer(engine, where.folder, plan.sample_batch, split.train, say)
     source: Source
     if plan.text == "given":
@@ -103,10 +106,9 @@ def _training(
         source = Sampled(plan, write, split.train)
     windows = source.windows(0)
     teacher, held = Teacher(engine.target), HeldOut(engine.target, write(HELD, split.held, 0))
-    eos = eos_ids(engine.target.model, engine.tokenizer)
     student: Student
-    if plan.kind == "hf":
-        student = ModelStudent(plan, engine.target, eos)
+    if model is not None:
+        student = model
     else:
         ids = _draft_ids(plan, source, teacher, eos, stored)
         told["draft_ids"] = None if ids is None else ids.tolist()

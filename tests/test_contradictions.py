@@ -13,6 +13,8 @@ import pytest
 import sample_run
 
 from specbench.errors import UsageError
+from specbench.judgement.advise import advise
+from specbench.judgement.unfinished import state_line
 from specbench.result_files.results import load_run
 from specbench.result_files.summary import summary_of
 
@@ -156,3 +158,18 @@ def test_a_summary_that_was_changed_is_made_anew(sound: Path, tmp_path: Path) ->
     assert alpha(folder) == 0.123
     changed(folder / "summary.csv", lambda rows: [row.update(num_accepted="1") for row in rows])
     assert alpha(folder) == pytest.approx(right)
+
+
+def test_numbers_that_were_changed_to_fit_are_told(sound: Path, tmp_path: Path) -> None:
+    """No row contradicts another, so that only the hashes in run.json tell."""
+    folder = shutil.copytree(sound, tmp_path / "r")
+    assert state_line(advise(load_run(folder)).view) == ""
+
+    def faster(rows: Rows) -> None:
+        for row in rows:
+            for name in ("live_s", "share_s", "draft_s", "verify_s", "other_s"):
+                row[name] = repr(float(row[name]) / 2) if row[name] else ""
+
+    changed(folder / "generations.csv", faster)
+    said = state_line(advise(load_run(folder)).view)
+    assert said == "changed since the run ended, and its numbers made anew: generations.csv"

@@ -1,26 +1,37 @@
-"""What is missing in a run: one that did not come to its end, or one whose files were cut."""
+"""What is missing in a run that did not end, or whose files were cut; what was changed in one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from specbench.judgement.view import View
+from specbench.result_files import files
+from specbench.result_files.results import RunData
+from specbench.result_files.summary import MADE_OF
 from specbench.settings.recipe import expand
 from specbench.wording import count, gamma_set, one_line
 
 
 def state_line(view: View) -> str:
-    """How much of the run there is; empty for one that ended and is whole."""
+    """How much of the run there is; empty for one that ended, is whole, and as it was written."""
     made, wanted = view.made(), _wanted(view)
     expected = None if wanted is None else sum(wanted.values())
     if view.run.finished:
         if expected is None or made >= expected:
-            return ""
+            names = ", ".join(changed_files(view.run))
+            return f"changed since the run ended, and its numbers made anew: {names}" * bool(names)
         found = f"{count(made)} of {count(expected, 'generation')}"
         return f"{found} in the files: rows are missing, although the run ended"
     if expected is None:
         return f"{count(made, 'generation')}: made before the run ended"
     return f"{count(made)} of {count(expected, 'generation')}: made before the run ended"
+
+
+def changed_files(run: RunData) -> list[str]:
+    """Files with numbers that are not those whose hashes the run wrote down at its end."""
+    known = run.manifest.get("files")
+    told = known if isinstance(known, dict) else {}
+    return [n for n in MADE_OF if n in told and files.digest(run.folder / n) != told[n]]
 
 
 def missing(view: View) -> Iterator[str]:

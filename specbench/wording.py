@@ -74,6 +74,22 @@ def signed_interval(found: Interval, places: int = 3) -> str:
     return f"{signed(found.value, places)} {ends}"
 
 
+def whole_percents(parts: Sequence[float]) -> list[int]:
+    """Shares of their sum in whole percent that add up to 100, by the largest remainders.
+
+    Examples
+    --------
+    >>> whole_percents([24.5, 73.9, 1.6])
+    [24, 74, 2]
+    """
+    shares = [100 * part / sum(parts) for part in parts]
+    found = [int(share) for share in shares]
+    order = sorted(range(len(parts)), key=lambda n: found[n] - shares[n])
+    for at in order[: 100 - sum(found)]:
+        found[at] += 1
+    return found
+
+
 def percent(change: float, places: int = 1) -> str:
     """A change from 0 as signed percent."""
     text = fixed(100 * change, places)

@@ -11,7 +11,7 @@ from specbench.judgement.findings import DraftFinding, Finding
 from specbench.judgement.limits import alpha_to_pay
 from specbench.judgement.verdicts import CLEAR, OPEN
 from specbench.judgement.view import Row
-from specbench.wording import count, fixed, gamma_set, one_line, with_interval
+from specbench.wording import count, fixed, gamma_set, one_line, whole_percents, with_interval
 
 _CAUSES = {
     "rejections": "Rejected drafts",
@@ -107,8 +107,9 @@ def _slow(row: Row, plain: Row) -> Card:
     if not found or costs is None:
         return Card(question, "Cannot be said", "A time or τ was not measured.")
     first = next(iter(found))
-    shares = ((costs.draft, "drafting"), (costs.verify, "verifying"), (costs.other, "all else"))
-    split = ", ".join(f"{fixed(100 * part / costs.cycle, 0)} % {name}" for part, name in shares)
+    shares = whole_percents([costs.draft, costs.verify, costs.other])
+    phases = ("drafting", "verifying", "all else")
+    split = ", ".join(f"{share} % {name}" for share, name in zip(shares, phases, strict=True))
     formula = f"the formula promises {fixed(promised)}×; " if promised else ""
     return Card(question, _CAUSES[first], f"{formula}a cycle is {split}")
 

@@ -11,7 +11,7 @@ from specbench.judgement.verdicts import Choice
 from specbench.judgement.view import Block, Row, View, mapping
 from specbench.reports.roofline_view import Rooflines
 from specbench.reports.tables import Column, Span, Table, cells
-from specbench.wording import column, count, fixed, gamma_set, ms_places, one_line
+from specbench.wording import column, count, fixed, gamma_set, ms_places, one_line, whole_percents
 
 WIDE, NORMAL, NARROW = 118, 80, 60
 """Columns of the terminal from which on each form is used; below the last, records."""
@@ -122,8 +122,7 @@ def _split(row: Row) -> str:
     whole = sum(parts)
     if not whole or (row.gamma and row.number("t_draft_ms") is None):
         return ""
-    draft, other = (round(100 * (part / whole)) for part in (parts[0], parts[2]))
-    return f"{draft}/{100 - draft - other}/{other}"
+    return "/".join(map(str, whole_percents(parts)))
 
 
 def _ms(name: str, values: Sequence[float | None], drop: int = 0) -> Column:

@@ -137,13 +137,15 @@ def _cell(
         "verify_s": summed(verify_s),
         "other_s": summed(other_s),
         "cpu_s": total,
+        "num_undrafted": np.zeros(size, int),
+        "num_timed_cycles": cycles,
+        "num_timed_tokens": delivered.sum(axis=1),
     }
-    lines = [
-        files.csv_line(
-            [*keys, name, 0, "ok", "", "length", *(v[n].item() for v in columns.values()), None, 0]
-        )
-        for n, name in enumerate(names)
-    ]
+    about = ("ok", "", "length")
+    lines = []
+    for n, name in enumerate(names):
+        sums = [columns[c][n].item() if c in columns else None for c in schema.GENERATION_SUMS]
+        lines.append(files.csv_line([*keys, name, 0, *about, *sums]))
     files.append(folder / "generations.csv", "".join(lines))
     _positions(folder, cell, names, used, kept)
     return _cycles(cell, names, used, kept, delivered, (draft_s, verify_s, other_s))

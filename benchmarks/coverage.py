@@ -61,7 +61,7 @@ def truth(end: str, seed: int, rows: int = TRUTH_ROWS) -> dict[str, float]:
         **{
             name: np.concatenate([getattr(part, name) for part in parts])
             for name in stats.CellSums.__dataclass_fields__
-            if name not in ("gamma", "lengths")
+            if name != "gamma" and getattr(parts[0], name) is not None
         },
     )
     return {name: float(of(joined.total())[0]) for name, of in STATISTICS.items()}

@@ -261,8 +261,15 @@ def test_ctrl_c_twice_stops_at_once(at: Path, whole: Path, tmp_path: Path) -> No
 
 
 def test_ctrl_c_before_the_sweep_leaves_nothing(at: Path, tmp_path: Path) -> None:
-    """In the self-test nothing is measured yet: exit code not 0, no traceback, no folder."""
-    ran = stopped(at, tmp_path / "o", 2)
+    """In the self-test nothing is measured yet: exit code not 0, no traceback, no folder.
+
+    A shell starts a job in the background with SIGINT ignored, and then the tests too.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        ran = stopped(at, tmp_path / "o", 2)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert ran.code not in (0, 2)
     assert not (tmp_path / "o").exists()
 

@@ -25,7 +25,9 @@ def scored(overlap: list[float], tested: list[int], delivered: int) -> ScoredGen
 def test_overlap_is_averaged_over_tested_positions_and_delivered_ones(tmp_path: Path) -> None:
     """The bonus (tested -1) is left out of one, the clipped token of the other."""
     writer = start(tmp_path / "r", 1)
-    writer.write_group("b", cell(2), 0, 0, [generation("p0", [cycle(2, 2), cycle(0, 2)])])
+    writer.write_group(
+        "b", cell(2), 0, 0, [generation("p0", [cycle(2, 2), cycle(0, 2, num_delivered=0)])]
+    )
     write_scores(writer.folder, cell(2).id, [scored([0.5, 0.7, 0.9, 0.1], [7, 7, -1, 7], 3)])
     (row,) = (r for r in summarize(load_run(writer.folder)) if r["category"] == "all")
     assert row["alpha_overlap"] == pytest.approx((0.5 + 0.7 + 0.1) / 3)

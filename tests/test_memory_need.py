@@ -66,7 +66,7 @@ def test_a_sweep_that_needs_more_than_there_is_says_so(monkeypatch: pytest.Monke
     shapes = {block.draft.label: shape_of(Loaded.target) for block in blocks}
     memory_check.tell_memory(Loaded, shapes, blocks, 100, said.append)
     assert not said
-    monkeypatch.setattr(memory_check, "memory_of", lambda _: 1000)
+    monkeypatch.setattr(memory_check, "memory_bytes", lambda _: 1000)
     memory_check.tell_memory(Loaded, shapes, blocks, 100, said.append)
     (text,) = said
     assert "at batch 4 and 100 tokens needs" in text

@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from specbench.cli.run_flow import check_file
+from specbench.cli.run_flow import check_file, write_file
 from specbench.comparison.baselines import stored_results
 from specbench.comparison.check import Checked, check
 from specbench.comparison.check_plan import EVERY, Wanted
 from specbench.comparison.check_report import show_check
 from specbench.comparison.github import add_summary, annotation, summary_file
 from specbench.comparison.junit import junit
-from specbench.errors import RunError, UsageError
-from specbench.result_files import files
+from specbench.errors import UsageError
 from specbench.settings.gamma import parse_gamma
 from specbench.settings.recipe_check import limits_of
 
@@ -38,7 +37,7 @@ def check_flow(flags: Mapping[str, Any]) -> int:
     passes = flags["inconclusive"] == "pass"
     show_check(checked, output=flags["output_format"], no_color=flags["no_color"])
     if flags["junit"] is not None:
-        _write(flags["junit"], junit(checked, inconclusive_passes=passes))
+        write_file(flags["junit"], junit(checked, inconclusive_passes=passes), "--junit")
     if summary is not None:
         add_summary(checked, summary)
         print(annotation(checked, inconclusive_passes=passes), file=sys.stderr)
@@ -65,10 +64,3 @@ def gammas(text: str) -> tuple[int, ...] | str:
     if not found:
         raise UsageError(f'--gamma "{word}": plain decoding has no limit', hint="best, all or 4,8")
     return found
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        files.replace(path, text)
-    except OSError as fault:
-        raise RunError(f"--junit {path} cannot be written: {fault.strerror or fault}") from fault

@@ -8,8 +8,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from specbench.cli.run_flow import check_folder, concluded, opened, refuse_absent
-from specbench.errors import RunError, UsageError
+from specbench.cli.run_flow import check_folder, concluded, opened, refuse_absent, write_file
+from specbench.errors import UsageError
 from specbench.result_files import files
 from specbench.result_files.journal import amend
 from specbench.result_files.results import read_manifest
@@ -115,12 +115,7 @@ def _shown(recipe: Recipe, folders: list[Path], flags: dict[str, Any]) -> None:
     check_texts(recipe, folders, progress.say)
     output = flags["output_format"].value
     if flags["csv"] is not None:
-        try:
-            files.replace(flags["csv"], summary_rows(folders, "csv"))
-        except OSError as err:
-            raise RunError(
-                f"--csv {flags['csv']} cannot be written: {err.strerror or err}"
-            ) from err
+        write_file(flags["csv"], summary_rows(folders, "csv"), "--csv")
     if output in FORMATS:
         write_out(summary_rows(folders, output))
         return

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from specbench.comparison.repeat import agreement, recipe_of_result, refuse_another, told
 from specbench.errors import RunError, UsageError, clean
 from specbench.prompt_sets.prompts import load_prompts, select
+from specbench.result_files import files
 from specbench.settings.engine_limits import refuse_other, refuse_unable
 from specbench.settings.model_refs import resolve
 from specbench.settings.recipe import Recipe, default_recipe, merge_flags
@@ -160,6 +161,14 @@ def check_file(path: Path | None, flag: str) -> None:
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "does not exist"
         raise UsageError(f"{flag} {path}: the folder {folder} {what}", hint=f"mkdir -p {folder}")
+
+
+def write_file(path: Path, text: str, flag: str) -> None:
+    """Write what a flag asked for beside the result."""
+    try:
+        files.replace(path, text)
+    except OSError as err:
+        raise RunError(f"{flag} {path} cannot be written: {err.strerror or err}") from err
 
 
 def check_folder(folder: Path | None, *, resume: bool = False, resumable: bool = True) -> None:

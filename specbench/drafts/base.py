@@ -15,6 +15,9 @@ from specbench.models.lm import CausalLM, Session
 from specbench.models.state import TextState
 from specbench.records import Law, Sampling
 
+STARTS = 32
+"""Places of a text from which chains are followed at once in scoring."""
+
 
 @dataclass(frozen=True, slots=True)
 class Proposal:

@@ -24,7 +24,7 @@ from specbench.models import loading
 from specbench.models.eagle_head import EagleHead, HeadSession, load_head
 from specbench.models.hidden import Tap, why_no_hidden
 from specbench.models.lm import CausalLM, held_bytes
-from specbench.models.sampling import draw, first_max, law, one_hot
+from specbench.models.sampling import draw, first_max, law
 from specbench.models.state import TextState
 from specbench.records import Law, Sampling
 
@@ -190,7 +190,7 @@ class EagleDraft:
 
     def _law_of(self, logits: Tensor, sampling: Sampling) -> Tensor:
         """The law over all ids (n, V) from logits of those that can be drafted."""
-        q = one_hot(logits) if sampling.greedy else law(logits, sampling)
+        q = law(logits, sampling)
         if self._ids is None:
             return q
         return q.new_zeros(len(q), self.vocab_size).index_copy_(1, self._ids, q)

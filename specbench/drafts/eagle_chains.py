@@ -7,14 +7,11 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from specbench.drafts.base import Chain
+from specbench.drafts.base import STARTS, Chain
 from specbench.models.eagle_head import EagleHead, HeadSession
 from specbench.models.hidden import tapped
 from specbench.models.lm import CausalLM, Session
 from specbench.records import Sampling
-
-STARTS = 32
-"""Places of a text from which chains are followed at once."""
 
 
 class ChainFollower:

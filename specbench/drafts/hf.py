@@ -16,7 +16,7 @@ from specbench.errors import PairRefused, UsageError
 from specbench.models import loading
 from specbench.models.eagle_head import holds_head
 from specbench.models.lm import CausalLM, Reader, Session, held_bytes
-from specbench.models.sampling import draw, first_max, law, one_hot
+from specbench.models.sampling import draw, first_max, law
 from specbench.models.state import TextState
 from specbench.records import Law, Sampling
 
@@ -120,7 +120,7 @@ class HfDraft:
 
     def _law_of(self, logits: Tensor, sampling: Sampling) -> Tensor:
         """The law that the draft would draw from, given its logits (n, V)."""
-        return one_hot(logits) if sampling.greedy else law(logits, sampling)
+        return law(logits, sampling)
 
     def _choose(self, logits: Tensor, u: Tensor) -> tuple[Tensor, Tensor | None]:
         """The next token and its law (None if greedy); ids above the target's table have q = 0."""

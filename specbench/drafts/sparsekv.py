@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specbench.drafts.base import Chain, Context, Proposal
+from specbench.drafts.base import STARTS, Chain, Context, Proposal
 from specbench.drafts.options import choice, refuse, whole
 from specbench.drafts.snap import Chosen, choose
 from specbench.drafts.sparse_cache import Part, SparseSession, copied
@@ -37,8 +37,6 @@ from specbench.records import Law, Sampling
 
 EXAMPLE = "sparsekv:budget=256,sinks=4, or sparsekv:budget=0.25,select=snap"
 LARGEST = 2**20
-STARTS = 32
-"""Places of a text from which chains are followed at once in scoring."""
 
 
 @dataclass(frozen=True, slots=True)

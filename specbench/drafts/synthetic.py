@@ -112,7 +112,7 @@ class ShapeDraft(SyntheticDraft):
 
     def _law_of(self, logits: Tensor, sampling: Sampling) -> Tensor:
         flat = torch.zeros_like(logits)
-        p = one_hot(flat) if sampling.greedy else law(flat, sampling)
+        p = law(flat, sampling)
         low = p[..., -1:]
         self._floor = torch.maximum(self._floor, low.max())
         share = ((1.0 - self.alpha) / (1.0 - low)).clamp(max=1.0)

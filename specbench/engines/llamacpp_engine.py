@@ -14,6 +14,7 @@ from functools import lru_cache
 from importlib import metadata, util
 from pathlib import Path
 
+from specbench.engine_table import ENGINES
 from specbench.engines.arguments import Arguments
 from specbench.engines.base import DraftRef, Settings
 from specbench.engines.served import ServedEngine
@@ -30,7 +31,6 @@ from specbench.serving.transport import address_of
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
 SAMPLINGS = ("greedy", "probabilistic")
 FLASH = ("auto", "on", "off")
-OPTIONS = ("cache_type", "draft_sampling", "flash_attn", "gpu_layers", "start")
 NGRAM = 3
 """Tokens that an n-gram draft looks up, where the recipe does not say it."""
 ROUND = 64
@@ -51,7 +51,7 @@ class LlamaCppEngine(ServedEngine):
                 hint="pip install 'specbench-sd[llamacpp]'",
             )
         given = Arguments(self.name, settings.arguments)
-        given.refuse_unknown(OPTIONS)
+        given.refuse_unknown(ENGINES[self.name].options)
         self.options: dict[str, object] = {
             name: value
             for name, known in (
@@ -175,10 +175,9 @@ class LlamaCppEngine(ServedEngine):
             host = Host(command, READY, self.start_s)
         except ServerFault as fault:
             raise CellRefused(f"llama.cpp at gamma {gamma}: {fault.what}") from fault
-        probe = Prompt("probe", "", "", tuple(self.tokenizer("The")["input_ids"]))
         try:
             address = address_of(host.said, self.name, retries=1)
-            service = open_service(address, [str(self.target)], probe, self.name)
+            service = open_service(address, [str(self.target)], self.probe(), self.name)
         except (ServerFault, UsageError) as err:
             host.stop()
             raise CellRefused(f"llama.cpp at gamma {gamma}: {err}") from err

@@ -13,10 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 from specbench.engines.base import DraftRef, Settings
+from specbench.engines.failures import failed, too_long
 from specbench.errors import CellRefused
 from specbench.kinds import KINDS
 from specbench.models import loading
-from specbench.records import Cell, Counts, FinishReason, Generation, Prompt, Status
+from specbench.records import Cell, Counts, FinishReason, Generation, Prompt
 from specbench.serving.ask import Batch, ask_all
 from specbench.serving.counts import Asked, from_counted, from_steps, plain
 from specbench.serving.dialects import Ask
@@ -26,6 +27,7 @@ from specbench.serving.replies import Reply
 from specbench.serving.service import Service
 from specbench.serving.steps import Contradiction, Counted, traced
 
+PROBE = "The"
 WARM_UP_TOKENS = 16
 LARGEST_SEED = 2**31 - 1
 LATE_S = 1.0
@@ -76,7 +78,8 @@ class ServedEngine:
 
     def generate(self, cell: Cell, prompts: Sequence[Prompt], repeat: int) -> list[Generation]:
         """One batch; what failed is told by its status, and the sweep can go on."""
-        fitting = [p for p in prompts if len(p.token_ids) < self._limit(cell)]
+        limit = self.service(cell.gamma).context
+        fitting = [p for p in prompts if len(p.token_ids) < limit]
         done = dict(
             zip(
                 (p.prompt_id for p in fitting),
@@ -84,14 +87,11 @@ class ServedEngine:
                 strict=True,
             )
         )
-        return [done.get(p.prompt_id) or self._too_long(p, repeat, cell) for p in prompts]
+        return [done.get(p.prompt_id) or too_long(p, repeat, limit) for p in prompts]
 
-    def _limit(self, cell: Cell) -> int:
-        return self.service(cell.gamma).context or 2**62
-
-    def _too_long(self, prompt: Prompt, repeat: int, cell: Cell) -> Generation:
-        told = f"prompt of {len(prompt.token_ids)} tokens leaves no room in {self._limit(cell)}"
-        return failed([prompt], repeat, told)[0]
+    def probe(self) -> Prompt:
+        """What a server is asked once, for one token, before anything is measured."""
+        return Prompt("probe", "", PROBE, tuple(self.tokenizer(PROBE)["input_ids"]))
 
     def _batch(
         self, cell: Cell, prompts: Sequence[Prompt], repeat: int, tokens: int
@@ -107,7 +107,7 @@ class ServedEngine:
             grown = self._grown(service, before, batch)
             counts = self._counts(cell.gamma, batch, grown)
         except ServerFault as fault:
-            return failed(prompts, repeat, fault.what)
+            return failed(prompts, repeat, "error", fault.what)
         except Contradiction as err:
             raise CellRefused(f"{service.address.url}: {err}") from err
         return [
@@ -121,7 +121,7 @@ class ServedEngine:
         """A request; draws depend on seed, prompt and repeat, and on nothing else."""
         key = f"{self.settings.seed}/{prompt.prompt_id}/{repeat}"
         digest = hashlib.sha256(key.encode("utf-8", "backslashreplace")).digest()
-        room = (service.context or 2**62) - len(prompt.token_ids)
+        room = service.context - len(prompt.token_ids)
         return Ask(
             service.model,
             prompt,
@@ -201,7 +201,7 @@ class ServedEngine:
     ) -> Generation:
         if isinstance(outcome, ServerFault) or counts is None:
             told = outcome.what if isinstance(outcome, ServerFault) else "no counts"
-            return failed([prompt], repeat, told)[0]
+            return failed([prompt], repeat, "error", told)[0]
         return Generation(
             prompt.prompt_id,
             repeat,
@@ -242,12 +242,3 @@ class ServedEngine:
                 "this client computes over 2 % of the requests' time: times are its own in part"
             )
         return notes
-
-
-def failed(
-    prompts: Sequence[Prompt], repeat: int, reason: str, status: Status = "error"
-) -> list[Generation]:
-    """Generations that there are not, and why."""
-    return [
-        Generation(p.prompt_id, repeat, p.token_ids, status=status, reason=reason) for p in prompts
-    ]

@@ -16,6 +16,7 @@ from specbench.engines.arguments import FLAG, Arguments
 from specbench.engines.base import DraftRef, Settings
 from specbench.engines.served import ServedEngine
 from specbench.errors import CellRefused, PairRefused, UsageError, clean
+from specbench.models.lm import UNLIMITED
 from specbench.records import Cell, Generation, Prompt
 from specbench.serving.faults import ServerFault
 from specbench.serving.service import Service, open_service
@@ -24,8 +25,6 @@ from specbench.serving.transport import Address, address_of, get_json
 NAMES = ("url", "restart", "model", "tokenizer", "api_key_env", "timeout", "retries", "start")
 PER_GAMMA = "url."
 HOLE = "{gamma}"
-PROBE = "The"
-"""What a server is asked once, for one token, before anything is measured."""
 LOOK_S = 1.0
 
 
@@ -106,7 +105,7 @@ class ServerEngine(ServedEngine):
     @property
     def context(self) -> int:
         """The shortest context of the servers that are known so far."""
-        return min((s.context for s in self._open.values() if s.context), default=2**62)
+        return min((s.context for s in self._open.values()), default=UNLIMITED)
 
     def describe(self) -> dict[str, str]:
         """A server's device and dtypes are its own affair."""
@@ -129,14 +128,12 @@ class ServerEngine(ServedEngine):
         """Nothing here was started that is to end."""
 
     def _opened(self, gamma: int) -> Service:
-        probe = Prompt("probe", "", PROBE, tuple(self.tokenizer(PROBE)["input_ids"]))
         wanted = [self.settings.target_label, self.settings.target]
+        where, address = _where(gamma, self.restart), self.addresses[gamma]
         try:
-            return open_service(
-                self.addresses[gamma], wanted, probe, _where(gamma, self.restart), named=self.model
-            )
+            return open_service(address, wanted, self.probe(), where, named=self.model)
         except ServerFault as fault:
-            raise UsageError(fault.what, where=_where(gamma, self.restart)) from fault
+            raise UsageError(fault.what, where=where) from fault
 
     def _restart(self, gamma: int) -> None:
         """Run the user's command for this γ and wait until the server answers again."""

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from specbench.judgement.view import View
-from specbench.result_files import files
-from specbench.result_files.results import RunData
-from specbench.result_files.summary import MADE_OF
 from specbench.settings.recipe import expand
 from specbench.wording import count, gamma_set, one_line
 
@@ -18,20 +15,13 @@ def state_line(view: View) -> str:
     expected = None if wanted is None else sum(wanted.values())
     if view.run.finished:
         if expected is None or made >= expected:
-            names = ", ".join(changed_files(view.run))
+            names = ", ".join(view.changed)
             return f"changed since the run ended, and its numbers made anew: {names}" * bool(names)
         found = f"{count(made)} of {count(expected, 'generation')}"
         return f"{found} in the files: rows are missing, although the run ended"
     if expected is None:
         return f"{count(made, 'generation')}: made before the run ended"
     return f"{count(made)} of {count(expected, 'generation')}: made before the run ended"
-
-
-def changed_files(run: RunData) -> list[str]:
-    """Files with numbers that are not those whose hashes the run wrote down at its end."""
-    known = run.manifest.get("files")
-    told = known if isinstance(known, dict) else {}
-    return [n for n in MADE_OF if n in told and files.digest(run.folder / n) != told[n]]
 
 
 def missing(view: View) -> Iterator[str]:

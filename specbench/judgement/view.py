@@ -14,7 +14,7 @@ from specbench.kinds import KINDS
 from specbench.result_files.cells import ALL, Part, parts
 from specbench.result_files.checked import HINT
 from specbench.result_files.results import RunData
-from specbench.result_files.summary import summary_of
+from specbench.result_files.summary import changed_files, summary_of
 from specbench.settings.recipe import Recipe, recipe_from
 from specbench.wording import plain_number
 
@@ -123,6 +123,11 @@ class View:
         """Labels in the order of the recipe, which gives each its colour."""
         named = dict.fromkeys(mapping(self.run.manifest, "drafts"))
         return tuple(named | dict.fromkeys(block.draft for block in self.blocks))
+
+    @cached_property
+    def changed(self) -> list[str]:
+        """Files with numbers that are not as the run wrote them."""
+        return changed_files(self.run)
 
     @cached_property
     def recipe(self) -> Recipe | None:

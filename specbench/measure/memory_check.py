@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
-
-import psutil
 
 from specbench.engines.torch_engine import TorchEngine
 from specbench.latency.memory_need import Need, memory_need
 from specbench.latency.roofline import Shape
+from specbench.models.environment import memory_bytes
 from specbench.models.shapes import shape_of
 from specbench.settings.recipe import Block
 from specbench.wording import fixed
-
-if TYPE_CHECKING:
-    import torch
 
 
 def tell_memory(
@@ -33,7 +28,7 @@ def tell_memory(
     if not found:
         return
     need, block = max(found, key=lambda one: one[0].total)
-    there = memory_of(engine.device)
+    there = memory_bytes(engine.device)
     if need.total > there:
         say(
             f"note: {block.draft.label} at batch {block.batch_size} and {longest} tokens needs "
@@ -54,15 +49,6 @@ def _need(
         gamma=gamma,
         greedy=block.sampling.greedy,
     )
-
-
-def memory_of(device: torch.device) -> int:
-    """Bytes that a device has in all."""
-    if device.type == "cuda":
-        import torch
-
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return int(psutil.virtual_memory().total)
 
 
 def _gb(size: int) -> str:

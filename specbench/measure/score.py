@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specbench.drafts.base import Along, ContextDraft
 from specbench.models.lm import CausalLM, Reader
-from specbench.models.sampling import law, one_hot
+from specbench.models.sampling import law
 from specbench.records import Sampling
 
 ENTRIES = 2**22
@@ -121,7 +121,7 @@ def law_of(logits: Tensor, sampling: Sampling) -> Tensor:
     """The target's law (n, V), refused where a logit is not finite."""
     if not logits.amax(dim=-1).isfinite().all():
         raise ValueError("logits not finite (W14)")
-    return one_hot(logits) if sampling.greedy else law(logits, sampling)
+    return law(logits, sampling)
 
 
 class KeptLogits:

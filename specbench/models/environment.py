@@ -49,7 +49,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "platform": platform.platform(),
         "cpu": cpu_name(),
         "cores": physical_cores(),
-        "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
+        "memory_gb": round(memory_bytes(torch.device("cpu")) / 2**30, 1),
         "threads": torch.get_num_threads(),
     }
     if device.type == "cuda":
@@ -57,11 +57,18 @@ def environment(device: torch.device) -> dict[str, Any]:
     return found
 
 
+def memory_bytes(device: torch.device) -> int:
+    """Bytes that a device has in all."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return int(psutil.virtual_memory().total)
+
+
 def _cuda(device: torch.device) -> dict[str, Any]:
     properties = torch.cuda.get_device_properties(device)
     return {
         "gpu": properties.name,
-        "gpu_memory_gb": round(properties.total_memory / 2**30, 1),
+        "gpu_memory_gb": round(memory_bytes(device) / 2**30, 1),
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
         "cudnn_attention": torch.backends.cuda.cudnn_sdp_enabled(),  # type: ignore[no-untyped-call]

@@ -23,7 +23,9 @@ BLOCK = 256
 
 
 def law(logits: Tensor, sampling: Sampling) -> Tensor:
-    """Probabilities (…, V), float64: temperature, then top-k, then top-p; temperature above 0."""
+    """Probabilities (…, V), float64: temperature, then top-k, then top-p; greedy one-hot."""
+    if sampling.greedy:
+        return one_hot(logits)
     scores = logits.double()
     if sampling.temperature != 1.0:
         scores = scores / sampling.temperature

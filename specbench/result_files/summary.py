@@ -103,12 +103,19 @@ def stored_rows(run: RunData) -> Iterator[Row]:
     return iter([] if run.summary is None else cast("list[Row]", run.summary.to_dict("records")))
 
 
+def changed_files(run: RunData) -> list[str]:
+    """Files with numbers that are not those whose hashes the run wrote down at its end."""
+    known = run.manifest.get("files")
+    if not isinstance(known, dict):
+        return []
+    return [name for name in MADE_OF if files.digest(run.folder / name) != known.get(name)]
+
+
 def _is_of(run: RunData) -> bool:
     """Whether the summary is the one that was made of the generations that are there."""
     assert run.summary is not None
-    known = run.manifest.get("files")
-    if isinstance(known, dict):
-        return all(files.digest(run.folder / name) == known.get(name) for name in MADE_OF)
+    if isinstance(run.manifest.get("files"), dict):
+        return not changed_files(run)
     # A run from before `files` was written: by its cells and their sums.
     stored = run.summary[run.summary["category"] == ALL].set_index("cell")[_COUNTS].fillna(0)
     good = run.generations[run.generations["status"] == "ok"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from specbench.errors import UsageError, clean
+from specbench.models.lm import UNLIMITED
 from specbench.records import Prompt, Sampling
 from specbench.serving.ask import ask
 from specbench.serving.dialects import Api, Ask
@@ -33,8 +34,8 @@ class Service:
     tool: str
     """`vllm`, `llamacpp`, `sglang` or what the server calls itself."""
     api: Api
-    context: int | None
-    """Tokens of prompt and output together, where the server says it."""
+    context: int
+    """Tokens of prompt and output together; a very large number where the server does not say."""
     counts: bool
     """Whether it has counters that are read."""
 
@@ -147,13 +148,13 @@ def _short(name: str) -> str:
     return PurePosixPath(name.rstrip("/").replace("\\", "/")).name or name
 
 
-def _context(entry: Payload) -> int | None:
+def _context(entry: Payload) -> int:
     """vLLM and SGLang say it beside the model, llama.cpp among what it knows of it."""
     meta = entry.get("meta")
     found = entry.get("max_model_len")
     if found is None and isinstance(meta, dict):
         found = meta.get("n_ctx")
-    return found if isinstance(found, int) and found > 0 else None
+    return found if isinstance(found, int) and found > 0 else UNLIMITED
 
 
 def _metrics(address: Address, owner: str) -> tuple[bool, str]:

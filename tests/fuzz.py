@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from test_cases_cli import Ran, specbench
+from cli_runs import Ran, specbench
 
 CODES = {0, 1, 2, 3, 4}
 """What a command may end with."""

@@ -14,8 +14,9 @@ import models
 import pytest
 import torch
 import transformers as hf
-from test_cases_cli import cell, generations, lines, measure, specbench, summary, tokens
-from test_cases_measure import GREEDY, MANY, P, Q, patch
+from cli_runs import cell, generations, lines, measure, specbench, summary, tokens
+from test_cases_failures import patch
+from test_cases_measure import GREEDY, MANY, P, Q
 from test_cases_pairs import law_of, near
 from tokenizers import Tokenizer, decoders
 from tokenizers.models import BPE

@@ -12,8 +12,7 @@ import models
 import pytest
 import torch
 import transformers as hf
-from huggingface_hub import constants
-from test_cases_cli import (
+from cli_runs import (
     cell,
     cycles,
     generations,
@@ -25,6 +24,7 @@ from test_cases_cli import (
     tokens,
     words,
 )
+from huggingface_hub import constants
 from tokenizers.processors import TemplateProcessing
 
 from specbench.errors import UsageError

@@ -10,7 +10,7 @@ from typing import Any
 
 import models
 import pytest
-from test_cases_cli import lines, refused, specbench, summary
+from cli_runs import lines, refused, specbench, summary
 
 from specbench import engine_table
 from specbench.closed_form.inverse_law import alpha_from_tau

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import models
 import pytest
-from test_cases_cli import Ran, lines, refused, specbench
+from cli_runs import Ran, lines, refused, specbench
 
 from specbench.comparison.engines import side_by_side
 from specbench.engine_table import ENGINES, EngineRow

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import models
 import pytest
+from cli_runs import generations, lines, measure
 from fuzz import damage
-from test_cases_cli import generations, lines, measure
 
 from specbench.errors import SpecbenchError
 from specbench.measure.preflight import get_ready

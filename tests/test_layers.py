@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "specbench"
+TESTS = ROOT / "tests"
 HEAVY = {"torch", "transformers", "datasets", "pandas", "matplotlib", "scipy", "pyarrow", "jinja2"}
 
 
@@ -212,6 +213,11 @@ def test_modules_are_small(limit: int) -> None:
     sizes = {n: len(p.read_text(encoding="utf-8").splitlines()) for n, p in modules()}
     assert not {n: s for n, s in sizes.items() if s > limit}
     assert statistics.median(sizes.values()) <= 170
+
+
+def test_files_of_tests_are_small() -> None:
+    sizes = {p.name: len(p.read_text(encoding="utf-8").splitlines()) for p in TESTS.glob("*.py")}
+    assert not {name: size for name, size in sizes.items() if size > 400}
 
 
 def test_functions_are_small() -> None:

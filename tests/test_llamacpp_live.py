@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_cases_cli import cell, lines, measure, refused
+from cli_runs import cell, lines, measure, refused
 from transformers import AutoModelForCausalLM
 
 from specbench.records import Prompt, Sampling

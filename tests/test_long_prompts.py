@@ -8,7 +8,7 @@ from typing import Any
 
 import models
 import pytest
-from test_cases_cli import generations, lines, measure, specbench, summary
+from cli_runs import generations, lines, measure, specbench, summary
 from test_prompts import CHAT, tokenizer
 
 from specbench.engines.selftest import TESTED_TOKENS, short

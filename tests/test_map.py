@@ -12,8 +12,8 @@ from pathlib import Path
 import models
 import numpy as np
 import pytest
+from cli_runs import lines, specbench, table
 from runs import MANIFEST, cycle
-from test_cases_cli import lines, specbench, table
 
 from specbench.charts.plot_style import STYLES
 from specbench.charts.speedup_map_plot import draw

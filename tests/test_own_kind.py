@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-from test_cases_cli import lines, refused, specbench, summary
+from cli_runs import lines, refused, specbench, summary
 
 from specbench import drafts
 from specbench.drafts import Context, open_draft

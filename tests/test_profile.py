@@ -8,8 +8,8 @@ from pathlib import Path
 import models
 import pytest
 import torch
+from cli_runs import generations, lines, specbench, table
 from models import GREEDY, streams
-from test_cases_cli import generations, lines, specbench, table
 
 from specbench.engines.loop import Job, decode
 from specbench.engines.rows import Limits

@@ -9,7 +9,7 @@ from typing import Any
 import models
 import pytest
 import torch
-from test_cases_cli import Ran, cell, lines, specbench, summary
+from cli_runs import Ran, cell, lines, specbench, summary
 
 from specbench.closed_form import theory
 from specbench.models.lm import CausalLM

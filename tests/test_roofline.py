@@ -10,8 +10,8 @@ from typing import Any
 import models
 import pytest
 import torch
+from cli_runs import specbench
 from sample_run import build
-from test_cases_cli import specbench
 
 from specbench.judgement.advise import advise
 from specbench.latency.roofline import (

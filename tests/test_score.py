@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 import pytest
 import torch
-from test_cases_cli import lines, measure
+from cli_runs import lines, measure
 
 from specbench.measure import score
 from specbench.measure.score import TextScorer, chunk_of

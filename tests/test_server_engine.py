@@ -10,7 +10,7 @@ from typing import Any
 
 import models
 import pytest
-from test_cases_cli import cell, lines, measure, refused, specbench
+from cli_runs import cell, lines, measure, refused, specbench
 
 from specbench.serving.transport import address_of, get_json
 from tests.served import serving

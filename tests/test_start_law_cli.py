@@ -9,7 +9,7 @@ from pathlib import Path
 import models
 import pandas as pd
 import pytest
-from test_cases_cli import lines, specbench, summary
+from cli_runs import lines, specbench, summary
 
 from specbench.judgement.diagnosis import BY_START, Diagnosis
 from specbench.judgement.view import look

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
+from cli_runs import cell, lines, measure, specbench
 from safetensors.torch import load_file
-from test_cases_cli import cell, lines, measure, specbench
 
 from specbench.drafts import Context, open_draft
 from specbench.errors import RunError

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
+from cli_runs import cell, lines, measure, specbench
 from safetensors.torch import load_file
-from test_cases_cli import cell, lines, measure, specbench
 from test_eagle import FEW, LAW, TEXT
 from test_train_draft import TINY, curve, held_texts
 from torch import Tensor

@@ -15,8 +15,8 @@ from typing import Any
 
 import models
 import pytest
+from cli_runs import lines, refused, specbench, summary
 from scipy import stats as scipy_stats
-from test_cases_cli import lines, refused, specbench, summary
 
 from specbench.engine_table import ENGINES
 from specbench.engines.base import DraftRef, Settings

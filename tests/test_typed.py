@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_cases_cli import specbench
+from cli_runs import specbench
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any
 import models
 import pytest
 from broken import BROKEN
-from test_cases_cli import Ran, lines, refused, specbench
+from cli_runs import Ran, lines, refused, specbench
 
 from specbench.laws.law_tests import LawTest, Measured
 from specbench.laws.verified import FirstDifference, GreedyFound, Verified

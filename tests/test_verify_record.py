@@ -7,7 +7,7 @@ from pathlib import Path
 
 import models
 import pytest
-from test_cases_cli import lines, measure, refused, specbench
+from cli_runs import lines, measure, refused, specbench
 from test_verify import EXACT
 
 from specbench.verification import verify

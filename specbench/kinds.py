@@ -116,12 +116,15 @@ KINDS: dict[str, Kind] = {
         ),
         Kind(
             "quantized",
-            "the target in int8",
-            "a CPU",
+            "the target in int8 or int4",
+            "GPU: bitsandbytes",
             "yes",
             "specbench.drafts.quantized:QuantizedDraft",
-            "a forward in int8 per token, weights of a quarter and a KV state",
-            options=("keep",),
+            "a forward in 8 or 4 bits per token; memory for the rounded weights (on the CPU twice: "
+            "half of float32 weights in int8, under a third with bits=4) and a KV state. "
+            "keep=NAMES leaves layers as they are, int8=NAMES gives some 8 bits beside bits=4, "
+            "group=32 is how many inputs share a scale there",
+            options=("bits", "keep", "int8", "group", "kernel"),
         ),
         Kind(
             "eagle",

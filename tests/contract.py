@@ -35,6 +35,7 @@ SPECS: dict[str, tuple[str, dict[str, Any]]] = {
     "sparsekv snap": ("", {"budget": 4, "select": "snap", "observe": 2}),
     "sparsekv snap share": ("", {"budget": 0.5, "select": "snap", "observe": 3}),
     "quantized": ("", {"keep": "lm_head"}),
+    "quantized int4": ("", {"bits": 4, "int8": "down_proj"}),
     "eagle": ("head", {}),
     "eagle few ids": ("few", {}),
     "synthetic": ("", {"alpha": 0.6}),

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from specbench.drafts import Context, open_draft
 from specbench.drafts.layerskip import layers_from
-from specbench.drafts.quantized import FEW, Int8Linear
 from specbench.errors import UsageError
 from specbench.models.lm import CausalLM, Reader, Session
 from specbench.records import Sampling
@@ -26,6 +25,7 @@ SPECS: dict[str, dict[str, Any]] = {
     "sparsekv snap": {"budget": 5, "select": "snap", "observe": 3},
     "quantized": {},
     "quantized kept": {"keep": "lm_head+layers.0"},
+    "quantized int4": {"bits": 4, "int8": "layers.0"},
 }
 
 
@@ -111,48 +111,6 @@ def test_the_first_layers_feed_one_token_per_draft(monkeypatch: pytest.MonkeyPat
     assert widths == [1] * (3 * len(result.cycles))
 
 
-def rounded(layer: nn.Linear, x: Tensor) -> Tensor:
-    """x (K,) in 128 steps of its range times the weight in 255 steps of each row's, in float64."""
-    x = x.double()
-    low, high = min(float(x.min()), 0.0), max(float(x.max()), 0.0)
-    step = (high - low) / 127
-    zero = round(-low / step)
-    steps = (torch.round(x / step) + zero).clamp(0, 127) - zero
-    weight = layer.weight.detach().double()
-    scale = weight.abs().amax(dim=1, keepdim=True) / 127
-    return (torch.round(weight / scale).clamp(-128, 127) * scale) @ (steps * step)
-
-
-@pytest.mark.parametrize("rows", [1, 3, FEW, FEW + 1, 40])
-def test_int8_is_each_tokens_own_rounding(rows: int) -> None:
-    """The kernel and the way for many tokens alike; outliers in one token move no other."""
-    torch.manual_seed(1)
-    layer = nn.Linear(64, 48, bias=False)
-    x = torch.randn(rows, 64)
-    x[0] *= 50
-    with torch.inference_mode():
-        found = Int8Linear(layer)(x)
-    wanted = torch.stack([rounded(layer, row) for row in x])
-    # A step that falls to the other side moves a product by a step.
-    off = (found.double() - wanted).abs()
-    assert float(off.median()) < 1e-5
-    assert float(off.max()) < 0.05 * float(wanted.abs().max())
-    exact = layer(x).detach()
-    assert 0 < float((found - exact).abs().mean()) < 0.05 * float(exact.abs().mean())
-
-
-def test_kept_layers_are_the_targets_own() -> None:
-    target = models.lm(models.build())
-    draft = opened("quantized kept", target)
-    own = dict(target.model.named_modules())
-    changed = {n for n, m in draft.lm.model.named_modules() if isinstance(m, Int8Linear)}
-    linear = {n for n, m in own.items() if type(m) is nn.Linear}
-    assert changed == {n for n in linear if n != "lm_head" and ".layers.0." not in n}
-    kept = dict(draft.lm.model.named_modules())
-    assert all(kept[n] is own[n] for n in linear - changed)
-    assert not any(isinstance(m, Int8Linear) for m in own.values())
-
-
 @pytest.mark.parametrize(
     ("value", "found"), [(2, [0, 1]), ("0-2+5", [0, 1, 2, 5]), ("3-3", [3]), ("1+4-5", [1, 4, 5])]
 )
@@ -170,8 +128,6 @@ def test_layers_by_number_and_range(value: object, found: list[int]) -> None:
         ("layerskip", {"layers": "1-0"}, "numbers and ranges"),
         ("layerskip", {"layers": "first"}, "numbers and ranges"),
         ("layerskip", {"layers": 0.5}, "numbers and ranges"),
-        ("quantized", {"keep": "nothing"}, "no linear layer is called nothing"),
-        ("quantized", {"keep": "lm_head+model"}, "nothing is left to quantise"),
     ],
 )
 def test_options_are_refused_with_what_is_allowed(

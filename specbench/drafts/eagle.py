@@ -19,6 +19,7 @@ from torch.nn.functional import linear
 from specbench.drafts.base import Chain, Context, Proposal
 from specbench.drafts.eagle_chains import ChainFollower
 from specbench.drafts.pairing import check_vocabularies
+from specbench.drafts.parts import unit_products
 from specbench.errors import PairRefused, UsageError
 from specbench.models import loading
 from specbench.models.eagle_head import EagleHead, HeadSession, load_head
@@ -27,9 +28,6 @@ from specbench.models.lm import CausalLM, held_bytes
 from specbench.models.sampling import draw, first_max, law
 from specbench.models.state import TextState
 from specbench.records import Law, Sampling
-
-UNITS = 256
-"""Unit inputs that a packed head is asked for at once."""
 
 
 class EagleDraft:
@@ -238,14 +236,7 @@ class _Rows:
 
 def _rows_of(whole: Any, ids: Tensor, like: Tensor) -> Tensor:
     """Rows of a head that holds its weight in a layout of its own: what it makes of unit inputs."""
-    parts = []
-    with torch.inference_mode():
-        for first in range(0, like.shape[-1], UNITS):
-            units = torch.zeros_like(like).expand(min(UNITS, like.shape[-1] - first), -1).clone()
-            units.diagonal(first).fill_(1.0)
-            bias = getattr(whole, "bias", None)
-            out = whole(units) if bias is None else whole(units) - bias
-            parts.append(out[:, ids])
+    parts = [part[:, ids] for part in unit_products(whole, like)]
     return torch.cat(parts).t().contiguous()
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from specbench.errors import PairRefused
 from specbench.models.lm import CausalLM, Session
+
+UNITS = 256
+"""Unit inputs that a packed layer is asked for at once."""
 
 
 def shallow(module: Any) -> Any:
@@ -45,3 +50,17 @@ def with_layers(model: Any, chosen: list[int]) -> Any:
 def own_session(lm: CausalLM, rows: int, capacity: int, _owner: str) -> Session:
     """A KV state as it is without any forward mode: one that keeps states keeps the target's."""
     return Session(lm, rows, capacity)
+
+
+def unit_products(layer: Any, like: Tensor) -> Iterator[Tensor]:
+    """Columns of a weight that a layer holds in a layout of its own: what it makes of unit inputs.
+
+    `like` has the inputs' number, dtype and device. Yields (n, outputs), without the bias.
+    """
+    inputs = like.shape[-1]
+    with torch.inference_mode():
+        for first in range(0, inputs, UNITS):
+            units = like.new_zeros(min(UNITS, inputs - first), inputs)
+            units.diagonal(first).fill_(1.0)
+            bias = getattr(layer, "bias", None)
+            yield layer(units) if bias is None else layer(units) - bias

@@ -1,146 +1,194 @@
-"""`quantized:keep=lm_head+down_proj`: the target's copy in int8, some layers left as they are.
+"""`quantized:bits=4,int8=down_proj,keep=lm_head`: the target's copy in few bits, layer by layer.
 
-Weights by output channel, each token's input by its own range (dynamic); on the CPU, by torch's own
-kernel. What is not quantised is the target's own. A token's numbers do not depend on what is fed
-beside it, but an input at the border of two steps may fall to either side, as in any such model.
+On the CPU by torch's own kernels (`drafts/low_bits.py`), elsewhere by bitsandbytes. Which layers
+are rounded less is set by parts of their names: `int8` takes 8 bits where the others have 4, `keep`
+leaves them as they are and goes before `int8`. What is not quantised is the target's own. An input
+at the border of two steps may fall to either side, as in any such model.
 """
 
 from __future__ import annotations
 
 import copy
 import re
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from specbench.drafts.base import Context
+from specbench.drafts.bits_and_bytes import BLOCKS, ForeignLinear, package
 from specbench.drafts.hf import HfDraft
-from specbench.drafts.options import refuse
-from specbench.drafts.parts import own_session, shallow
+from specbench.drafts.low_bits import GROUPS, Int4Linear, Int8Linear, LowBits
+from specbench.drafts.options import choice, refuse
+from specbench.drafts.parts import own_session, shallow, unit_products
 from specbench.errors import PairRefused
+from specbench.models.lm import CausalLM
+from specbench.models.packed import LINEAR, Part, weight_of
 
-EXAMPLE = "quantized:keep=lm_head+down_proj"
-LARGEST = 127
-"""Of a signed byte, used symmetrically."""
-STEPS = 127
-"""Of an input's range: 7 bits, so that sums of products fit the kernel's 16 bits."""
-TINY = torch.finfo(torch.float32).tiny
-FEW = 16
-"""Tokens up to which the kernel is called for each; more are fed as rounded floats."""
+EXAMPLE = "quantized:keep=lm_head+down_proj, or quantized:bits=4,int8=down_proj"
+LAYERS = (*LINEAR, Part)
+"""What can be quantised: as loaded, or in forward mode `packed`."""
+KERNELS = ("torch", "bitsandbytes")
 
-
-class Int8Linear(nn.Module):
-    """A linear layer whose weight is int8 by output channel, and its input 7 bits by token."""
-
-    def __init__(self, layer: nn.Linear) -> None:
-        super().__init__()
-        # The target's own, for whoever asks for its shape; it is not read.
-        self.weight = layer.weight
-        rows = layer.weight.detach().float()
-        self.scale = (rows.abs().amax(dim=1) / LARGEST).clamp(min=TINY)
-        self.bias = None if layer.bias is None else layer.bias.detach().float()
-        zero = torch.zeros_like(self.scale, dtype=torch.int64)
-        with warnings.catch_warnings():
-            # torch announces that these tensors will go; there is no other kernel on the CPU yet.
-            warnings.simplefilter("ignore")
-            stored = torch.quantize_per_channel(rows, self.scale.double(), zero, 0, torch.qint8)
-            self.packed = torch.ops.quantized.linear_prepack(stored, self.bias)
-        self.stored = stored.int_repr()
-        self.nbytes = 2 * self.stored.nbytes + self.scale.nbytes
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The product, in the input's dtype: token by token where there are few of them."""
-        rows = x.reshape(-1, x.shape[-1]).float()
-        if len(rows) <= FEW:
-            each = (rows[at : at + 1] for at in range(len(rows)))
-            parts = [torch.ops.quantized.linear_dynamic(row, self.packed, True) for row in each]
-            found = parts[0] if len(parts) == 1 else torch.cat(parts)
-        else:
-            weight = self.stored.float() * self.scale.unsqueeze(-1)
-            found = nn.functional.linear(_in_steps(rows), weight, self.bias)
-        return found.to(x.dtype).view(*x.shape[:-1], -1)
+Made = LowBits | ForeignLinear
+Make = Callable[[Tensor, Tensor | None], Made]
 
 
-def _in_steps(rows: Tensor) -> Tensor:
-    """Each row (n, K) rounded to the 128 steps of its own range, as the kernel does it."""
-    low = rows.amin(dim=1, keepdim=True).clamp(max=0.0)
-    high = rows.amax(dim=1, keepdim=True).clamp(min=0.0)
-    step = ((high.double() - low) / STEPS).clamp(min=TINY).float()
-    zero = torch.round(-low / step).clamp(0, STEPS)
-    found: Tensor = (torch.round(rows / step + 0.0) + zero).clamp(0, STEPS) - zero
-    return found * step
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What becomes of each linear layer, by its full name; one that is not here stays."""
+
+    makers: dict[str, Make]
+    dtype: torch.dtype
 
 
 class QuantizedDraft(HfDraft):
-    """The target in int8."""
+    """The target in few bits."""
 
     @classmethod
     def open(
         cls, ref: str, options: dict[str, Any], label: str, context: Context
     ) -> QuantizedDraft:
         """Quantise all linear layers but those that are kept."""
-        if context.device.type != "cpu":
-            raise PairRefused(
-                "quantized drafts run on the CPU only",
-                where=f"--draft {label}, device {context.device}",
-                hint="--device cpu; or a quantised checkpoint as hf:",
-            )
         target = context.target
+        plan = _plan(options, target, label)
         lm = copy.copy(target)
-        lm.model = in_int8(target.model, _kept(options, target.model, label))
+        with torch.inference_mode(False), torch.no_grad():
+            lm.model = _rebuilt(target.model, "", plan)
         lm.make_session = own_session
         lm.label = label
         lm.coarse = True
+        made = _made(lm.model)
+        lm.held_bytes = sum(one.nbytes for one in made)
+        before = sum(one.in_features * one.out_features for one in made) * target.dtype.itemsize
+        lm.weight_bytes += sum(one.read_bytes for one in made) - before
         return cls(lm, target.vocab_size)
 
     def nbytes(self) -> int:
-        """The int8 weights and the KV state."""
-        own = sum(m.nbytes for m in self.lm.model.modules() if isinstance(m, Int8Linear))
-        return own + (self._session.cache.nbytes() if self._session else 0)
+        """The rounded weights and the KV state."""
+        return self.lm.held_bytes + (self._session.cache.nbytes() if self._session else 0)
 
 
-def linear_layers(model: nn.Module) -> Iterator[tuple[str, nn.Linear]]:
+def _made(model: Any) -> list[Made]:
+    return [one for one in model.modules() if isinstance(one, LowBits | ForeignLinear)]
+
+
+def linear_layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
     """Every linear layer by its full name."""
     for name, module in model.named_modules():
-        if type(module) is nn.Linear:
+        if type(module) in LAYERS:
             yield name, module
 
 
-def in_int8(model: Any, kept: set[str]) -> Any:
-    """The model with its linear layers in int8, but for those of the names given."""
-    return _rebuilt(model, "", kept)
-
-
-def _rebuilt(module: Any, name: str, kept: set[str]) -> Any:
-    if type(module) is nn.Linear:
-        return module if name in kept else Int8Linear(module)
-    if not any(type(m) is nn.Linear for m in module.modules()):
+def _rebuilt(module: Any, name: str, plan: Plan) -> Any:
+    """The model with some of its linear layers made anew; the rest is the target's own."""
+    if name in plan.makers:
+        return plan.makers[name](_weight(module, plan.dtype), module.bias)
+    if type(module) in LAYERS or not any(type(m) in LAYERS for m in module.modules()):
         return module
     found = shallow(module)
     for child, part in module._modules.items():
-        found._modules[child] = _rebuilt(part, f"{name}.{child}" if name else child, kept)
+        found._modules[child] = _rebuilt(part, f"{name}.{child}" if name else child, plan)
     return found
 
 
-def _kept(options: dict[str, Any], model: Any, label: str) -> set[str]:
-    """Full names of the layers that stay; each word names layers by a part of their path."""
-    names = [name for name, _ in linear_layers(model)]
-    if not names:
+def _weight(layer: Any, dtype: torch.dtype) -> Tensor:
+    """The weight (out, in) of a layer, whatever way it holds it."""
+    if not isinstance(layer, Part):
+        return weight_of(layer).contiguous()
+    like = torch.empty(layer.in_features, dtype=dtype)
+    return torch.cat(list(unit_products(layer, like))).t().contiguous()
+
+
+def _plan(options: dict[str, Any], target: CausalLM, label: str) -> Plan:
+    """Read the options; refuses what does not go together and what no kernel can do."""
+    layers = dict(linear_layers(target.model))
+    if not layers:
         raise PairRefused(
             "the target has no linear layers of torch's own to quantise",
-            where=f"--draft {label}: {type(model).__name__}",
-            hint="--forward eager; or a quantised checkpoint as hf:",
+            where=f"--draft {label}: {type(target.model).__name__}",
+            hint="a quantised checkpoint as hf:",
         )
-    kept: set[str] = set()
-    for word in filter(None, str(options.get("keep", "")).split("+")):
-        found = {name for name in names if re.search(rf"(^|\.){re.escape(word)}(\.|$)", name)}
-        if not found:
+    bits = options.get("bits", 8)
+    if bits not in (4, 8) or isinstance(bits, bool):
+        refuse(label, "bits must be 4 or 8", bits, EXAMPLE)
+    for name in ("group", "int8"):
+        if bits == 8 and name in options:
+            refuse(label, f"{name} goes with bits=4", options[name], EXAMPLE)
+    kept = _named(options, "keep", list(layers), label)
+    eight = set(layers) if bits == 8 else _named(options, "int8", list(layers), label)
+    if kept == set(layers):
+        refuse(label, "nothing is left to quantise", options["keep"], EXAMPLE)
+    if bits == 4 and kept | eight == set(layers):
+        refuse(label, "nothing is left for 4 bits", options.get("int8"), EXAMPLE)
+    make = _by_bitsandbytes if _foreign(options, target.device, label) else _by_torch
+    group, makers = make(options, target.device, label)
+    _refuse_odd({n: one for n, one in layers.items() if n not in kept | eight}, group, label)
+    found = {name: makers[8 if name in eight else 4] for name in layers if name not in kept}
+    return Plan(found, target.dtype)
+
+
+def _foreign(options: dict[str, Any], device: torch.device, label: str) -> bool:
+    """Whether bitsandbytes does it: everywhere but on the CPU, and there where it is asked for."""
+    on_cpu = device.type == "cpu"
+    allowed = KERNELS if on_cpu else KERNELS[1:]
+    return choice(options, "kernel", allowed, (label, EXAMPLE)) == "bitsandbytes"
+
+
+def _by_torch(
+    options: dict[str, Any], device: torch.device, label: str
+) -> tuple[int, dict[int, Make]]:
+    group = _group(options, GROUPS, label)
+    return group, {8: Int8Linear, 4: lambda weight, bias: Int4Linear(weight, bias, group)}
+
+
+def _by_bitsandbytes(
+    options: dict[str, Any], device: torch.device, label: str
+) -> tuple[int, dict[int, Make]]:
+    bnb, group = package(label, device), _group(options, BLOCKS, label)
+
+    def maker(bits: int) -> Make:
+        return lambda weight, bias: ForeignLinear(bnb, weight, bias, bits, group)
+
+    return group, {8: maker(8), 4: maker(4)}
+
+
+def _group(options: dict[str, Any], allowed: tuple[int, ...], label: str) -> int:
+    """Inputs that share a scale."""
+    group = options.get("group", allowed[0])
+    if group not in allowed or isinstance(group, bool):
+        refuse(label, f"group must be one of {', '.join(map(str, allowed))}", group, EXAMPLE)
+    return int(group)
+
+
+def _refuse_odd(layers: dict[str, Any], group: int, label: str) -> None:
+    """Groups have to fill a layer's inputs."""
+    odd = {name: _inputs(layer) for name, layer in layers.items() if _inputs(layer) % group}
+    if odd:
+        words = "+".join(dict.fromkeys(name.rpartition(".")[2] for name in odd))
+        name, inputs = next(iter(odd.items()))
+        refuse(
+            label,
+            f"groups of {group} do not fill the inputs of {len(odd)} layers",
+            f"{name} has {inputs}",
+            f"quantized:bits=4,int8={words}, or another group",
+        )
+
+
+def _inputs(layer: Any) -> int:
+    """Inputs of a layer."""
+    return int(layer.in_features if isinstance(layer, Part) else weight_of(layer).shape[1])
+
+
+def _named(options: dict[str, Any], option: str, names: list[str], label: str) -> set[str]:
+    """Full names of layers that are meant; each word names layers by a part of their path."""
+    found: set[str] = set()
+    for word in filter(None, str(options.get(option, "")).split("+")):
+        some = {name for name in names if re.search(rf"(^|\.){re.escape(word)}(\.|$)", name)}
+        if not some:
             there = ", ".join(dict.fromkeys(name.rpartition(".")[2] for name in names))
             refuse(label, f"no linear layer is called {word} (there are {there})", word, EXAMPLE)
-        kept |= found
-    if kept == set(names):
-        refuse(label, "nothing is left to quantise", options["keep"], EXAMPLE)
-    return kept
+        found |= some
+    return found

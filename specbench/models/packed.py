@@ -21,6 +21,9 @@ from specbench.models.products import ROWS, Choice, Layout, choose, make_product
 PROBE = 8
 """Tokens of the forward in which it is watched which layers share their input."""
 
+LINEAR = (nn.Linear, Conv1D)
+"""Layers of torch's own and of transformers' that multiply by a weight."""
+
 Known = dict[tuple[object, ...], Choice]
 """Choices by what they depend on in one process."""
 
@@ -39,7 +42,7 @@ class Group:
 
     def weight(self) -> Tensor:
         """All weights below each other, (out, in)."""
-        found = [_weight(layer) for layer in self.layers()]
+        found = [weight_of(layer) for layer in self.layers()]
         return found[0] if len(found) == 1 else torch.cat(found)
 
     def bias(self) -> Tensor | None:
@@ -52,11 +55,11 @@ class Group:
     @property
     def key(self) -> tuple[int, ...]:
         """What products of one kind have in common: inputs and outputs."""
-        return (_weight(self.layers()[0]).shape[1], *self.outputs())
+        return (weight_of(self.layers()[0]).shape[1], *self.outputs())
 
     def outputs(self) -> list[int]:
         """Outputs of each layer."""
-        return [_weight(layer).shape[0] for layer in self.layers()]
+        return [weight_of(layer).shape[0] for layer in self.layers()]
 
 
 class Joined:
@@ -98,7 +101,7 @@ class Part(nn.Module):
         super().__init__()
         self.joined = joined
         self.at = at
-        weight = _weight(layer)
+        weight = weight_of(layer)
         self.out_features, self.in_features = int(weight.shape[0]), int(weight.shape[1])
         self.bias: Any = layer.bias
 
@@ -145,7 +148,7 @@ def _alike(groups: Sequence[Group]) -> list[list[Group]]:
 def _pack_alike(model: nn.Module, groups: Sequence[Group], known: Known) -> Choice:
     """Choose for groups of one shape by some of their weights, then replace them one by one."""
     shared = _is_shared(model, groups[0])
-    key = (shared, _weight(groups[0].layers()[0]).dtype, groups[0].key)
+    key = (shared, weight_of(groups[0].layers()[0]).dtype, groups[0].key)
     if key not in known:
         few = [group.weight() for group in groups[: sample(groups[0].weight().nbytes)]]
         known[key] = choose(few, held_anyway=shared)
@@ -173,7 +176,7 @@ def _groups(model: nn.Module) -> Iterator[Group]:
         child: (parent, name)
         for parent in model.modules()
         for name, child in parent.named_children()
-        if type(child) in (nn.Linear, Conv1D)
+        if type(child) in LINEAR
     }
     calls = _calls(model, list(places))
     open_group: Group | None = None
@@ -214,7 +217,7 @@ def _calls(model: nn.Module, layers: Sequence[nn.Module]) -> list[tuple[nn.Modul
     return calls
 
 
-def _weight(layer: Any) -> Tensor:
+def weight_of(layer: Any) -> Tensor:
     """(out, in), whatever way the layer stores it."""
     weight: Tensor = layer.weight.detach()
     return weight.t() if isinstance(layer, Conv1D) else weight

@@ -15,11 +15,13 @@ from sample_run import Draft, built_once
 from typer.testing import CliRunner
 
 from specbench.cli import app
-from specbench.comparison.compare import Comparison, chosen, compare
+from specbench.comparison.compare import CellChange, Comparison, compare
 from specbench.comparison.compare_report import COLUMNS, comparison_lines, markdown
 from specbench.comparison.compare_words import p_text
 from specbench.errors import UsageError
+from specbench.judgement.advise import advise
 from specbench.reports.tables import plain
+from specbench.result_files.results import load_run
 from specbench.result_files.schema import GENERATION_SUMS
 from specbench.signs import Signs
 
@@ -38,8 +40,12 @@ def shown(found: Comparison, width: int = 80, **how: bool) -> str:
 
 
 def words(found: Comparison) -> dict[str, int]:
-    one = chosen(next(iter(found.blocks.values())))
+    one = named(found)[0]
     return {c.metric.name: c.side for c in one.changes}
+
+
+def named(found: Comparison) -> list[CellChange]:
+    return found.named(next(iter(found.blocks)))
 
 
 def test_a_run_against_itself_has_no_difference(runs: Callable[..., Path]) -> None:
@@ -60,7 +66,7 @@ def test_a_planted_loss_is_found_with_its_cause(runs: Callable[..., Path]) -> No
     told = words(found)
     assert told["speedup"] == told["t_verify_ms"] == told["latency_ms"] == -1
     assert told["tau"] == told["alpha"] == told["t_draft_ms"] == 0
-    one = chosen(next(iter(found.blocks.values())))
+    one = named(found)[0]
     # 1 + (v − 1)(1 − 2^−γ) plain steps: at γ 4 1.28125 and 1.421875.
     verify = one.of("t_verify_ms")
     assert verify is not None
@@ -215,8 +221,49 @@ def test_what_changed_stands_first(runs: Callable[..., Path]) -> None:
 def test_the_choice_of_the_cell_is_the_same_from_both_ends(runs: Callable[..., Path]) -> None:
     old, new = runs(seed=4), runs(Draft(jitter=0.02, v=1.6), seed=5)
     (there,), (back,) = compare([old, new]), compare([new, old])
-    gammas = {chosen(one).cell.gamma for c in (there, back) for one in c.blocks.values()}
-    assert len(gammas) == 1
+    gammas = [{one.cell.gamma for one in named(c)} for c in (there, back)]
+    assert gammas[0] == gammas[1]
+
+
+def test_the_gamma_of_each_verdict_is_named_and_its_change(runs: Callable[..., Path]) -> None:
+    """Each run's own verdict is the oracle, at γ 1 to 8, where many cannot be told apart."""
+    grid = {"gammas": range(1, 9), "seed": 3}
+    slow = runs(Draft(jitter=0.02, v=2.6, alpha=0.6), **grid)
+    one, other = runs(**grid), slow
+    own = [verdict_gamma(folder) for folder in (one, other)]
+    assert own[0] != own[1]
+    (found,) = compare([one, other])
+    assert [cell.cell.gamma for cell in named(found)] == own
+    text = shown(found)
+    assert f"Chosen γ: {own[0]} in the first run, {own[1]} in the second" in text
+    assert f"γ {own[0]}: Slower" in text
+    (same,) = compare([one, one])
+    assert f"Chosen γ: {own[0]} in both runs." in shown(same)
+    assert f"Chosen γ: {own[0]} in both runs." in markdown(same).replace("\\", "")
+
+
+def test_a_chosen_gamma_that_one_run_lacks_is_said(runs: Callable[..., Path]) -> None:
+    best = verdict_gamma(runs())
+    (found,) = compare([runs(), runs(gammas=[6 - best])])
+    assert f"γ {best} is not in the second run: it cannot be compared." in shown(found)
+    assert [cell.cell.gamma for cell in named(found)] == [6 - best]
+
+
+def verdict_gamma(folder: Path) -> int:
+    choice = advise(load_run(folder)).findings[0].drafts[0].choice
+    assert choice is not None
+    return choice.row.gamma
+
+
+def test_the_header_counts_the_prompts_that_are_paired(runs: Callable[..., Path]) -> None:
+    assert "same     16 paired prompts (9f31), " in shown(*compare([runs(), runs()]))
+    (found,) = compare([runs(), runs(stop_after=23)])
+    pairs = {cell.cell.gamma: cell.cell.prompts for cell in found.cells}
+    least = pairs[named(found)[0].cell.gamma]
+    assert least in (7, 8)
+    assert f"same     {least} paired prompts (9f31), " in shown(found)
+    assert "same     7 paired prompts (9f31), " in shown(found, all_cells=True)
+    assert "Only 7 prompts: take the intervals as rough." in shown(found, all_cells=True)
 
 
 def test_rows_for_programs(runs: Callable[..., Path]) -> None:

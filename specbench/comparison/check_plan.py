@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from specbench.comparison.check_limits import COUNTS, RELATIVE, Evaluate, change_gate, values
-from specbench.comparison.compare import Block, CellChange, Comparison, label
+from specbench.comparison.compare import Block, CellChange, Comparison, choice_in, label
 from specbench.errors import UsageError
-from specbench.estimators import stats
 from specbench.estimators.changes import LATENCY, Metric
 from specbench.estimators.gates import MANY, Allowed, Gate
-from specbench.estimators.intervals import Interval, jackknife
+from specbench.estimators.intervals import Interval
 from specbench.estimators.sums import Paired
-from specbench.judgement.verdicts import choose
-from specbench.judgement.view import MARGIN, Row
+from specbench.judgement.view import MARGIN
 from specbench.result_files.cells import Part
 from specbench.result_files.matched import Side
 from specbench.settings.recipe import Recipe, expand, recipe_from
@@ -166,12 +164,8 @@ class Plan:
         pooled = self._pooled(block)
         if pooled:
             return [(max(pooled, key=lambda g: (pooled[g], -g)), len(parts))]
-        rows = [row for part in parts.values() if (row := self._row(part)) is not None]
-        baseline = self.side.baselines.get(block)
-        if not rows or baseline is None:
-            return [(max(parts), len(parts))]
-        plain = replace(rows[0], gamma=0, part=baseline)
-        return [(choose(rows, plain).row.gamma, len(parts))]
+        choice = choice_in(self.side, block)
+        return [(choice.row.gamma if choice else max(parts), len(parts))]
 
     def _pooled(self, block: Block) -> dict[int, float]:
         """The sum of the logarithms of the speedups of all runs, by γ; of τ where none is."""
@@ -183,15 +177,6 @@ class Plan:
                     new = math.log(each.new) / len(self.baselines)
                     found.setdefault(cell.cell.gamma, []).append(math.log(each.old) + new)
         return {g: sum(values) for g, values in found.items() if len(values) == len(self.baselines)}
-
-    def _row(self, part: Part) -> Row | None:
-        """A cell as the choice of γ takes it; None without a speedup."""
-        pair = self._pair(part)
-        found = jackknife(stats.speedup, pair, log=True) if pair else Interval(None)
-        if found.value is None:
-            return None
-        empty = Interval(None)
-        return Row(part.gamma, "ok", "", 0, empty, empty, empty, found, empty, {}, part)
 
     def _pair(self, part: Part) -> Paired | None:
         """A cell and its baseline, which may be empty; None where its times are simulated."""

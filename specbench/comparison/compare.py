@@ -19,6 +19,7 @@ from specbench.comparison.likeness import (
 )
 from specbench.errors import UsageError
 from specbench.estimators.changes import COMPARED, Change, adjusted
+from specbench.judgement.verdicts import Choice, choice_of
 from specbench.judgement.view import MARGIN, mapping, real
 from specbench.result_files.matched import Matched, Side, matched
 from specbench.wording import gamma_set, one_line
@@ -80,6 +81,23 @@ class Comparison:
             if one.cell.gamma:
                 out.setdefault(one.cell.old.block, []).append(one)
         return out
+
+    def choices(self, block: Block) -> tuple[Choice | None, Choice | None]:
+        """The γ that each run's verdict names; None where it has no speedup."""
+        if block not in self._choices:
+            self._choices[block] = (choice_in(self.old, block), choice_in(self.new, block))
+        return self._choices[block]
+
+    @cached_property
+    def _choices(self) -> dict[Block, tuple[Choice | None, Choice | None]]:
+        return {}
+
+    def named(self, block: Block) -> list[CellChange]:
+        """The cells of those γ, the first run's first; where both lack them, the fastest of both."""
+        every = self.blocks[block]
+        gammas = dict.fromkeys(one.row.gamma for one in self.choices(block) if one)
+        found = [one for gamma in gammas for one in every if one.cell.gamma == gamma]
+        return found or [fastest(every)]
 
     def plain(self, block: Block) -> CellChange | None:
         """Plain decoding of a block."""
@@ -143,12 +161,17 @@ def _cell(one: Matched) -> CellChange:
     return CellChange(one, tuple(c for c in found if c.old is not None and c.new is not None))
 
 
-def chosen(cells: Sequence[CellChange]) -> CellChange:
-    """The cell to look at first: the fastest by the geometric mean of both runs' speedups.
+def choice_in(side: Side, block: Block) -> Choice | None:
+    """The γ that the verdict on a run names; None where the draft has no measured speedup."""
+    baseline = side.baselines.get(block)
+    parts = [p for p in side.cells.values() if p.block == block and p.gamma and not p.good.empty]
+    if baseline is None or not parts or side.simulated(parts[0]):
+        return None
+    return choice_of(sorted(parts, key=lambda part: part.gamma), baseline)
 
-    The sum of two equally noisy numbers tells nothing of their difference, so this choice does
-    not favour either run, as that of the best cell of one of them would.
-    """
+
+def fastest(cells: Sequence[CellChange]) -> CellChange:
+    """The cell of the highest geometric mean of both runs' speedups, or of τ."""
 
     def pace(one: CellChange) -> tuple[float, int]:
         found = one.of("speedup") or one.of("tau")

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from specbench.comparison.compare import CellChange, Comparison, chosen, label
+from specbench.comparison.compare import CellChange, Comparison, label
 from specbench.comparison.compare_words import change_table, others, rows_of, sentences, tone
 from specbench.comparison.likeness import Difference
 from specbench.errors import UsageError
 from specbench.estimators.changes import Change
+from specbench.estimators.intervals import FEW_CLUSTERS
 from specbench.judgement.view import mapping
 from specbench.records import CELL_KEYS
 from specbench.reports.markdown_text import drawn, escaped
@@ -97,15 +98,15 @@ def _list(every: Sequence[Difference], sign: str) -> str:
     return ", ".join([*shown, *([f"{rest} more (--format json)"] if rest else [])])
 
 
-def same(found: Comparison) -> str:
-    """What both runs share."""
+def same(found: Comparison, shown: Sequence[CellChange]) -> str:
+    """What both runs share; of the prompts those that the shown cells are paired by."""
     prompts = mapping(found.new.run.manifest, "prompts")
     unlike = {one.name for one in found.unlike}
     names = ("dtype", "device", "baseline", "forward mode")
     parts = [name for name in names if name not in unlike]
-    if "prompts" not in unlike:
-        total = prompts.get("count")
-        amount = count(total, "prompt") if isinstance(total, int) else "prompts"
+    paired = [one.cell.prompts for one in shown if one.cell.paired is not None]
+    if "prompts" not in unlike and paired:
+        amount = count(min(paired), "paired prompt")
         parts.insert(0, f"{amount} ({one_line(str(prompts.get('hash')))[:4]})")
     if not any(one.name.startswith("sampling.") for one in found.changed):
         parts.insert(1 if parts else 0, "sampling")
@@ -127,6 +128,8 @@ def notes(found: Comparison, shown: Sequence[CellChange]) -> Iterator[str]:
         most = max(len(found.old.run.prompts), len(found.new.run.prompts))
         if fewest < most:
             yield f"Compared on {count(fewest, 'prompt')} that are whole in both, of {count(most)}."
+        if fewest < FEW_CLUSTERS:
+            yield f"Only {count(fewest, 'prompt')}: take the intervals as rough."
     yield from found.lonely
 
 
@@ -138,23 +141,23 @@ def comparison_lines(
     if named:
         old, new = name_of(found.old.run.folder), name_of(found.new.run.folder)
         head = [f"old      {old}", f"new      {new}"]
-    top = [*head, *differs(found), same(found)]
+    seen = shown_cells(found, all_cells=all_cells)
+    top = [*head, *differs(found), same(found, seen)]
     sections: list[list[Line]] = [_wrapped([line for line in top if line], width, signs)]
-    seen: list[CellChange] = []
     for block, every in found.blocks.items():
-        first = chosen(every)
-        shown = every if all_cells else [first]
-        seen += shown
+        named_ = found.named(block)
+        shown = every if all_cells else named_
         several = len(found.blocks) > 1
         for one in shown:
             name = label(block) if several else one_line(one.cell.draft)
             head_ = f"{name}, γ {one.cell.gamma}"
             sections.append(laid(change_table(head_, rows_of(found, one)), width, signs))
-        rest = "" if all_cells else others(every, first)
-        side = first.side
+        rest = "" if all_cells else others(every, named_)
+        sides = {one.side for one in named_}
+        side = sides.pop() if len(sides) == 1 else 0
         said = [
             [(part, f"bold {tone(side)}".strip())]
-            for s in sentences(found, every)
+            for s in sentences(found, block)
             for part in wrapped(signs(s), width)
         ]
         sections.append([*_wrapped([rest] if rest else [], width, signs), *said])
@@ -164,6 +167,15 @@ def comparison_lines(
     return apart(sections)
 
 
+def shown_cells(found: Comparison, *, all_cells: bool) -> list[CellChange]:
+    """The cells whose numbers are shown: those of the γ that the runs' verdicts name, or all."""
+    return [
+        one
+        for block, every in found.blocks.items()
+        for one in (every if all_cells else found.named(block))
+    ]
+
+
 def _wrapped(texts: Sequence[str], width: int, signs: Signs) -> list[Line]:
     """Lines under a word of nine columns, which stands free at their left."""
     return [[(part, "")] for text in texts for part in wrapped(signs(text), width, "", " " * 9)]
@@ -171,17 +183,17 @@ def _wrapped(texts: Sequence[str], width: int, signs: Signs) -> list[Line]:
 
 def markdown(found: Comparison, *, all_cells: bool = False) -> str:
     """One comparison for a pull request."""
-    parts = [escaped(line.replace("  ", " ")) for line in (*differs(found), same(found)) if line]
-    seen: list[CellChange] = []
+    seen = shown_cells(found, all_cells=all_cells)
+    top = (*differs(found), same(found, seen))
+    parts = [escaped(line.replace("  ", " ")) for line in top if line]
     for block, every in found.blocks.items():
-        first = chosen(every)
-        shown = every if all_cells else [first]
-        seen += shown
-        parts += [f"**{escaped(text)}**" for text in sentences(found, every)]
+        named = found.named(block)
+        shown = every if all_cells else named
+        parts += [f"**{escaped(text)}**" for text in sentences(found, block)]
         for one in shown:
             name = f"{label(block)}, γ {one.cell.gamma}"
             parts.append(drawn(change_table(name, rows_of(found, one))))
-        rest = "" if all_cells else others(every, first)
+        rest = "" if all_cells else others(every, named)
         parts += [escaped(rest)] if rest else []
     parts += [escaped(text) for text in notes(found, seen)]
     old, new = (escaped(name_of(side.run.folder)) for side in (found.old, found.new))
@@ -227,10 +239,11 @@ def as_json(found: Comparison) -> dict[str, object]:
     told = [
         {
             "draft": label(block),
-            "gamma": chosen(every).cell.gamma,
-            "text": " ".join(sentences(found, every)),
+            "gamma": found.named(block)[0].cell.gamma,
+            "chosen": [one.row.gamma if one else None for one in found.choices(block)],
+            "text": " ".join(sentences(found, block)),
         }
-        for block, every in found.blocks.items()
+        for block in found.blocks
     ]
     return {
         "old": name_of(found.old.run.folder),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from specbench.comparison.compare import CellChange, Comparison, chosen
+from specbench.comparison.compare import Block, CellChange, Comparison
 from specbench.estimators import stats
 from specbench.estimators.changes import Change
 from specbench.estimators.intervals import Interval
@@ -104,9 +104,9 @@ def rows_of(found: Comparison, one: CellChange) -> list[tuple[str, Change]]:
     return [*first, *((NAMES[c.metric.name], c) for c in one.changes)]
 
 
-def others(cells_: Sequence[CellChange], shown: CellChange) -> str:
+def others(cells_: Sequence[CellChange], shown: Sequence[CellChange]) -> str:
     """How the cells that are not shown came out; empty where there is none."""
-    rest = [one.side for one in cells_ if one is not shown]
+    rest = [one.side for one in cells_ if all(one is not other for other in shown)]
     if not rest:
         return ""
     parts = [
@@ -117,9 +117,32 @@ def others(cells_: Sequence[CellChange], shown: CellChange) -> str:
     return f"{count(len(rest), 'other cell')}: {', '.join(parts)} (--all shows them)"
 
 
-def sentences(found: Comparison, block_cells: Sequence[CellChange]) -> Iterator[str]:
-    """The answer of one draft in one setting."""
-    yield sentence(found, chosen(block_cells))
+def sentences(found: Comparison, block: Block) -> Iterator[str]:
+    """The answer of one draft in one setting: of the γ that each run's verdict names."""
+    yield from named_gammas(found, block)
+    cells_ = found.named(block)
+    for one in cells_:
+        head = f"γ {one.cell.gamma}: " if len(cells_) > 1 else ""
+        yield head + sentence(found, one)
+
+
+def named_gammas(found: Comparison, block: Block) -> Iterator[str]:
+    """Which γ each run's verdict names, and whether that changed; none where none has a speedup."""
+    old, new = found.choices(block)
+    if old is None and new is None:
+        return
+    if old is not None and new is not None and old.row.gamma == new.row.gamma:
+        yield f"Chosen γ: {old.row.gamma} in both runs."
+        return
+    gammas = [str(one.row.gamma) if one else "none" for one in (old, new)]
+    text = f"Chosen γ: {gammas[0]} in the first run, {gammas[1]} in the second"
+    if old and new and new.row.gamma in old.others and old.row.gamma in new.others:
+        text += "; neither run tells them apart"
+    yield f"{text}."
+    common = {one.cell.gamma for one in found.blocks[block]}
+    for one, other in ((old, "second"), (new, "first")):
+        if one is not None and one.row.gamma not in common:
+            yield f"γ {one.row.gamma} is not in the {other} run: it cannot be compared."
 
 
 def sentence(found: Comparison, one: CellChange) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from specbench.estimators import stats
 from specbench.estimators.intervals import FEW_CLUSTERS, Interval, jackknife, prompts_to_clear
 from specbench.judgement.view import Block, Row
+from specbench.result_files.cells import Part
 
 WORDS = {
     "wins": "wins",
@@ -84,6 +85,21 @@ def choose(rows: Sequence[Row], baseline: Row) -> Choice:
     pair = chosen.part.paired(baseline.part)
     found = jackknife(stats.speedup, pair, log=True, confidence=level)
     return Choice(chosen, best, tied, found)
+
+
+def choice_of(parts: Iterable[Part], baseline: Part) -> Choice | None:
+    """The same from cells alone; None where none of them has a speedup."""
+    rows = [row for part in parts if (row := timed_row(part, baseline)) is not None]
+    return choose(rows, replace(rows[0], gamma=0, part=baseline)) if rows else None
+
+
+def timed_row(part: Part, baseline: Part) -> Row | None:
+    """A cell as the choice of γ takes it; None where it has no speedup."""
+    value = float(stats.speedup(part.paired(baseline).total())[0])
+    if not math.isfinite(value):
+        return None
+    none = Interval(None)
+    return Row(part.gamma, "ok", "", 0, none, none, none, Interval(value), none, {}, part)
 
 
 def _tied(row: Row, best: Row, level: float) -> bool:

@@ -105,15 +105,30 @@ def percent_bounds(found: Interval) -> str:
 
 def gamma_set(gammas: Collection[int], around: int) -> str:
     """γ as ranges of whole numbers, such as ``5–7, 9``; a range may run across `around`."""
-    wanted = sorted({*gammas, around})
-    runs: list[list[int]] = []
-    for gamma in wanted:
-        if runs and gamma == runs[-1][-1] + 1:
-            runs[-1].append(gamma)
-        else:
-            runs.append([gamma])
-    trimmed = [_without_end(run, around) for run in runs]
+    trimmed = [_without_end(run, around) for run in _runs([*gammas, around])]
     return ", ".join(_range(run) for run in trimmed if run)
+
+
+def gamma_range(tried: Iterable[int]) -> str:
+    """All γ that were tried, as ranges of whole numbers: ``2, 4`` is not ``2–4``.
+
+    Examples
+    --------
+    >>> gamma_range([1, 2, 3, 5])
+    '1–3, 5'
+    """
+    return ", ".join(map(_range, _runs(tried)))
+
+
+def _runs(numbers: Iterable[int]) -> list[list[int]]:
+    """Whole numbers without gaps between them, ascending."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return runs
 
 
 def _without_end(run: list[int], gamma: int) -> list[int]:

@@ -22,7 +22,7 @@ from specbench.estimators.changes import COMPARED, Change, adjusted
 from specbench.judgement.verdicts import Choice, choice_of
 from specbench.judgement.view import MARGIN, mapping, real
 from specbench.result_files.matched import Matched, Side, matched
-from specbench.wording import gamma_set, one_line
+from specbench.wording import gamma_range, one_line
 
 Block = tuple[object, ...]
 
@@ -93,7 +93,7 @@ class Comparison:
         return {}
 
     def named(self, block: Block) -> list[CellChange]:
-        """The cells of those γ, the first run's first; where both lack them, the fastest of both."""
+        """The cells of those γ, the first run's first; where neither is common, the fastest."""
         every = self.blocks[block]
         gammas = dict.fromkeys(one.row.gamma for one in self.choices(block) if one)
         found = [one for gamma in gammas for one in every if one.cell.gamma == gamma]
@@ -192,7 +192,7 @@ def _lonely(side: Side, other: Side, which: str) -> Iterator[str]:
     several = len({part.block for part in side.cells.values()}) > 1
     for block, gammas in absent.items():
         name = label(block) if several else one_line(str(block[0]))
-        yield f"only in the {which}: {name} γ {gamma_set(gammas, min(gammas) - 2)}"
+        yield f"only in the {which}: {name} γ {gamma_range(gammas)}"
 
 
 def label(block: Block) -> str:

@@ -35,7 +35,6 @@ NAMES = {
 _PLACES = {"alpha": 3, "cost_ratio": 3}
 _WORSE = {"alpha": "lower", "tau": "lower", "cost_ratio": "higher", "verify_ratio": "higher"}
 _BETTER = {"alpha": "higher", "tau": "higher", "cost_ratio": "lower", "verify_ratio": "lower"}
-_SAME_WHERE = "the same"
 
 
 def word(one: Change) -> str:
@@ -154,7 +153,7 @@ def sentence(found: Comparison, one: CellChange) -> str:
     if speed.side:
         how = "Slower" if speed.side < 0 else "Faster"
         why = _cause(one, speed.side)
-        return f"{how}{f', because {why}' if why else ''}{_acceptance(one, why)}."
+        return f"{how}{f', because {why}' if why else ''}{_acceptance(one, why, found.margin)}."
     return _undecided(speed, found.margin)
 
 
@@ -174,12 +173,16 @@ def _acceptance_alone(tau: Change) -> str:
     return f"Times are simulated; τ is {word_ or 'not told apart'}."
 
 
-def _acceptance(one: CellChange, why: str) -> str:
+def _acceptance(one: CellChange, why: str, margin: float) -> str:
     """Whether acceptance changed, where it is not the reason."""
     tau = one.of("tau")
     if tau is None or "acceptance" in why:
         return ""
-    return f"; acceptance is {word(tau) or _SAME_WHERE}"
+    if word(tau):
+        return f"; acceptance is {word(tau)}"
+    low, high = tau.found.low, tau.found.high
+    alike = low is not None and high is not None and -margin < low and high < margin
+    return "; acceptance is the same" if alike else "; acceptance cannot be told apart"
 
 
 def _cause(one: CellChange, side: int) -> str:

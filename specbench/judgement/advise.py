@@ -83,7 +83,7 @@ def _draft(block: Block, margin: float) -> DraftFinding:
         return DraftFinding(block, "failed", None)
     choice = choose(block.timed, block.baseline)
     key = verdict(choice.speedup, margin, most=choice.row.gamma + 1)
-    return DraftFinding(block, key, choice)
+    return DraftFinding(block, key, choice, margin=margin)
 
 
 def _diagnosed(view: View, one: DraftFinding) -> DraftFinding:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from specbench.estimators.intervals import FEW_CLUSTERS
+from specbench.estimators.intervals import FEW_CLUSTERS, closed_form_verdict
 from specbench.judgement.costs import costs_of, halvings, shortfall
 from specbench.judgement.findings import DraftFinding, Finding, Paragraph
 from specbench.judgement.verdicts import CLEAR, OPEN, Choice, prompts_to_decide
@@ -13,6 +13,7 @@ from specbench.wording import (
     bounds,
     count,
     fixed,
+    gamma_range,
     gamma_set,
     one_line,
     percent,
@@ -112,20 +113,25 @@ def tail(one: DraftFinding) -> str:
         return "For both: --num-prompts 24."
     said = []
     if one.key in CLEAR:
-        said.append(_others(one.block, choice))
+        said.append(_others(one, choice))
     if one.key in OPEN:
         said += [_allowing(one.block, choice), _more_prompts(choice)]
     return " ".join(part for part in said if part)
 
 
-def _others(block: Block, choice: Choice) -> str:
-    """Which γ are as good as the chosen one."""
+def _others(one: DraftFinding, choice: Choice) -> str:
+    """Which γ are as good as the chosen one, as far as can be told."""
     if not choice.others:
         return ""
-    tried = [row.gamma for row in block.timed]
-    if len(choice.others) + 1 == len(tried) and len(tried) > 2:
-        return f"γ makes no difference between {tried[0]} and {tried[-1]}."
-    return f"γ {gamma_set(choice.others, choice.row.gamma)} cannot be told from it."
+    tried = [row.gamma for row in one.block.timed]
+    if len(choice.others) + 1 < len(tried) or len(tried) < 3:
+        return f"γ {gamma_set(choice.others, choice.row.gamma)} cannot be told from it."
+    every = gamma_range(tried)
+    if choice.alike(one.margin):
+        return f"γ makes no difference among {every}: all within {100 * one.margin:g} %."
+    needed = choice.prompts_to_tell(one.margin)
+    how = f"about {count(needed)} would tell" if needed else "more will hardly tell"
+    return f"γ {every} cannot be told apart with these prompts; {how}."
 
 
 def _allowing(block: Block, choice: Choice) -> str:
@@ -198,8 +204,8 @@ def _missing(part: str, log: float, row: Row, baseline: Row) -> str:
         return f"A cycle's forwards take {longer} % longer than single steps timed alone."
     costs = costs_of(row, baseline)
     share = fixed(100 * costs.other / costs.cycle, 0) if costs else "–"
-    low, high = row.gap.low, row.gap.high
-    agrees = low is not None and high is not None and low <= 0 <= high
+    # A wide interval that holds 0 shows nothing.
+    agrees = closed_form_verdict(row.gap, row.tau.value, OFF) == "agrees"
     aside = "; acceptance is as the formula says" if agrees else ""
     return f"What is missing is time outside the models, {share} % of a cycle{aside}."
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from specbench.estimators.intervals import Interval
 from specbench.judgement.diagnosis import Diagnosis
 from specbench.judgement.verdicts import WORDS, Choice
-from specbench.judgement.view import Block, Setting
+from specbench.judgement.view import MARGIN, Block, Setting
 
 _TONES = {
     "wins": "good",
@@ -32,6 +32,8 @@ class DraftFinding:
     choice: Choice | None
     diagnosis: Diagnosis | None = None
     """Of the chosen γ, or else of the largest one measured."""
+    margin: float = MARGIN
+    """What counts as a difference."""
 
     @property
     def tone(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from specbench.judgement.view import View
 from specbench.settings.recipe import expand
-from specbench.wording import count, gamma_set, one_line
+from specbench.wording import count, gamma_range, one_line
 
 
 def state_line(view: View) -> str:
@@ -38,7 +38,7 @@ def missing(view: View) -> Iterator[str]:
             if cell.id not in there and wanted[cell.id]:
                 absent.setdefault(cell.draft, set()).add(cell.gamma)
     for draft, gammas in absent.items():
-        part = f" γ {gamma_set(gammas, min(gammas) - 2)}" if gammas != every[draft] else ""
+        part = f" γ {gamma_range(gammas)}" if gammas != every[draft] else ""
         yield f"missing: {one_line(draft)}{part}"
 
 

@@ -48,6 +48,29 @@ class Choice:
     """γ that cannot be told from the best, without it."""
     speedup: Interval
     """At the chosen γ, simultaneous over the γ tried."""
+    apart: tuple[Interval, ...] = ()
+    """How many times faster the best is than each of `tied`, simultaneous over the γ tried."""
+
+    def alike(self, margin: float) -> bool:
+        """Whether all of `tied` are shown to be within a margin of the best."""
+        return all(_within(one, margin) for one in self.apart)
+
+    def prompts_to_tell(self, margin: float) -> int | None:
+        """Prompts at which each of `tied` would be told from the best, or be within the margin.
+
+        The nearer of both lines counts; None if more prompts would hardly help.
+        """
+        needed = [self.row.prompts]
+        for one in self.apart:
+            if _within(one, margin) or one.value is None or not one.low or one.high is None:
+                continue
+            far = abs(math.log(one.value))
+            line = max(far, math.log1p(margin) - far)
+            found = prompts_to_clear(math.log(one.high / one.low) / 2, line, self.row.prompts)
+            if found is None:
+                return None
+            needed.append(found)
+        return max(needed)
 
     @property
     def others(self) -> tuple[int, ...]:
@@ -78,13 +101,15 @@ def choose(rows: Sequence[Row], baseline: Row) -> Choice:
     """The best γ by point estimate, those tied with it, and the one to use."""
     best = max(rows, key=lambda row: (row.speedup.value or 0.0, -row.gamma))
     level = 1 - 0.05 / len(rows)
-    tied = tuple(row.gamma for row in rows if row is not best and _tied(row, best, level))
+    found = {row.gamma: _apart(row, best, level) for row in rows if row is not best}
+    apart = {gamma: one for gamma, one in found.items() if _tied(one)}
+    tied = tuple(apart)
     enough = NEARLY * (best.speedup.value or 0.0)
     near = [r for r in rows if r.gamma in tied and (r.speedup.value or 0.0) >= enough]
     chosen = min([*near, best], key=lambda row: row.gamma)
     pair = chosen.part.paired(baseline.part)
-    found = jackknife(stats.speedup, pair, log=True, confidence=level)
-    return Choice(chosen, best, tied, found)
+    speed = jackknife(stats.speedup, pair, log=True, confidence=level)
+    return Choice(chosen, best, tied, speed, tuple(apart.values()))
 
 
 def choice_of(parts: Iterable[Part], baseline: Part) -> Choice | None:
@@ -102,13 +127,21 @@ def timed_row(part: Part, baseline: Part) -> Row | None:
     return Row(part.gamma, "ok", "", 0, none, none, none, Interval(value), none, {}, part)
 
 
-def _tied(row: Row, best: Row, level: float) -> bool:
-    """Whether the paired difference of log times from the best may be zero."""
+def _apart(row: Row, best: Row, level: float) -> Interval:
+    """How many times faster the best is than another γ, over the same prompts."""
     pair = best.part.paired(row.part)
-    found = jackknife(stats.speedup, pair, log=True, confidence=level)
-    if found.low is None or found.high is None:
-        return False
-    return found.low <= 1 <= found.high
+    return jackknife(stats.speedup, pair, log=True, confidence=level)
+
+
+def _tied(found: Interval) -> bool:
+    """Whether the paired difference of log times may be zero."""
+    return found.low is not None and found.high is not None and found.low <= 1 <= found.high
+
+
+def _within(found: Interval, margin: float) -> bool:
+    """Whether a ratio is shown to differ from 1 by less than a margin."""
+    low, high = found.low, found.high
+    return low is not None and high is not None and 1 - margin < low and high < 1 + margin
 
 
 def verdict(found: Interval, margin: float, *, most: float = math.inf) -> str:

@@ -22,7 +22,7 @@ from specbench.measure.live import Estimate, Pace, Tally, best_of, clock, estima
 from specbench.measure.preflight import Ready
 from specbench.records import Cell, Generation
 from specbench.settings.recipe import Block
-from specbench.wording import count, fixed, with_interval
+from specbench.wording import count, fixed, gamma_range, with_interval
 
 LOG_EVERY_S = 60.0
 DRAW_EVERY_S = 0.25
@@ -138,8 +138,8 @@ class Progress:
             share = generations * len(block.cells) // cells
             self._drafts.setdefault(block.draft.label, _Draft()).total += share
         gammas = sorted({g for b in blocks for g in b.gammas if g})
-        ends = dict.fromkeys((gammas[0], gammas[-1])) if gammas else ()
-        span = f"γ {'-'.join(map(str, ends))} and " if gammas else ""
+        # A log has the hyphen that --gamma takes.
+        span = f"γ {gamma_range(gammas).replace('–', '-')} and " if gammas else ""
         drafts = "1 draft" if len(self._drafts) == 1 else f"{len(self._drafts)} drafts"
         self._log(f"run: {drafts}, {span}baseline, {generations} generations")
         self._log(f"{folder}" + (f", {kept} generations kept" if kept else ""))

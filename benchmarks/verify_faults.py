@@ -28,9 +28,10 @@ from specbench.cli.verify_flow import _with_defaults
 from specbench.laws.law_tests import LawTest, Measured, judged
 from specbench.measure.preflight import get_ready
 from specbench.records import Sampling
-from specbench.verification.verify import _Work, _Writing
+from specbench.verification.verify import OwnWork
 from specbench.verification.verify_exact import exact_tests
 from specbench.verification.verify_sequence import LAWS, Pair, sequence_test
+from specbench.verification.verify_work import Writing
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from broken import BROKEN
@@ -47,10 +48,11 @@ class Checks:
         flags = dict.fromkeys(("recipe", "gamma")) | {"target": target, "draft": [draft]}
         flags |= {"batch_size": str(PROMPTS), "num_prompts": str(PROMPTS), "temperature": "1"}
         ready = get_ready(_with_defaults(recipe_of(flags), flags))
-        self.work = _Work(ready, SAMPLES, tuple(g for g in ready.recipe.gamma if g), print)
+        gammas = tuple(g for g in ready.recipe.gamma if g)
+        self.work = OwnWork(ready, gammas, print, samples=SAMPLES)
         (spec,) = ready.recipe.drafts
-        found = self.work._greedy(spec)
-        self.writing = _Writing(spec, Sampling(), "", found.rounding.drift, found.delta)
+        found = self.work.greedy_check(spec)
+        self.writing = Writing(spec, Sampling(), "", gammas, found.rounding.drift, found.delta)
 
     def made(self, name: str) -> list[LawTest]:
         """All tests with a fault in the sampler, judged together."""
@@ -60,7 +62,7 @@ class Checks:
             pair, seed = Pair(self.work.engine.device), self.work.seed
             found: list[Measured] = exact_tests(seed)
             found += [sequence_test(pair, law, SAMPLES, seed) for law in LAWS]
-            found += self.work._text(self.writing, range(1), seed)
+            found += self.work.text(self.writing, range(1), seed)
         return judged(found)
 
 

@@ -46,6 +46,8 @@ class EngineRow:
     """How its models draft where a temperature other than 1, or a top-p, is asked for."""
     sampled_draft: str = ""
     """How its models draft at every temperature above 0, if not as in our own loop."""
+    lossy: str = ""
+    """Settings of it by which drafts are kept that the target's law would not keep."""
     any_options: bool = False
     """Whether it passes every `--engine-arg` on as it is."""
 
@@ -110,6 +112,8 @@ ENGINES: dict[str, EngineRow] = {
                 ("ngram", "suffix", "layerskip"), "the draft is the server's own"
             ),
             sampled_draft="which law a server drafts by is not known here",
+            lossy="SGLang's --speculative-accept-threshold-single and -acc below 1, vLLM's FLy "
+            "verification, and what else is called typical or relaxed acceptance",
         ),
     )
 }

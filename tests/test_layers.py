@@ -107,7 +107,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
             measure: interrupt opening memory_check preflight manifest destination live progress
                 score score_starts scoring scorer sweep ab rank_texts rank
             verification: verify_exact verify_sequence verify_text verify_passes verify_greedy
-                verify verify_record engine_texts
+                verify_work verify_engine verify verify_record engine_texts
             measure: doctor pair_check time_map profiling
             training: plan losses optimizers store texts teacher students eagle_student held_out
                 train open view

@@ -37,6 +37,7 @@ def verify(
     threads: options.Threads = None,
     forward: options.Forward = None,
     engine: options.Engine = None,
+    engine_arg: options.EngineArg = None,
     trust_remote_code: options.TrustRemoteCode = None,
     keep_going: options.KeepGoing = False,
     output_format: options.OutputFormat = Format.table,
@@ -56,7 +57,9 @@ def verify(
     """Is the output law the target's? Exact and statistical tests, and what they would have seen.
 
     In float32 and at γ 4 unless asked otherwise. Exit codes: 0 lossless within the stated power,
-    3 not lossless, 4 cannot be told.
+    In float32 and at γ 4 unless asked otherwise. Of another --engine its texts are tested, with its
+    plain decoding as the control. Exit codes: 0 lossless within the stated power, 3 not lossless,
+    4 cannot be told.
 
     Example: specbench verify -t embedded -d embedded --format json
     """

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from specbench.cli.run_flow import opened, recipe_of, refuse_absent, refuse_lengths
+from specbench.engine_table import ENGINES
 from specbench.errors import UsageError
 from specbench.result_files.results import read_manifest
-from specbench.settings.engine_limits import refuse_other
+from specbench.settings.engine_limits import refuse_unable
 from specbench.settings.recipe import Recipe, merge_flags
 from specbench.settings.recipe_values import CONFIG
 from specbench.signs import write_out
@@ -20,7 +21,7 @@ def verify_flow(flags: dict[str, Any]) -> int:
     """Verify, report, and return the exit code: 0, 3 or 4."""
     recipe = _with_defaults(recipe_of(flags), flags)
     refuse_lengths(recipe)
-    refuse_other(recipe, "verify tests the laws")
+    refuse_unable(recipe)
     if recipe.target.ref.startswith(CONFIG):
         what = "random weights have no law to verify: what they emit is as set as their acceptance"
         raise UsageError(what, where=f"--target {recipe.target.ref}", hint="real weights")
@@ -49,7 +50,8 @@ def verify_flow(flags: dict[str, Any]) -> int:
 def _with_defaults(recipe: Recipe, flags: dict[str, Any]) -> Recipe:
     """Rounding of half precision looks like a small fault, so it has to be asked for."""
     changes: dict[str, object] = {}
-    if recipe.measure.dtype is None:
+    takes = [ENGINES[name].dtypes for name in recipe.measure.engine]
+    if recipe.measure.dtype is None and all(some is None or DTYPE in some for some in takes):
         changes["dtype"] = DTYPE
     if flags["gamma"] is None and flags["recipe"] is None:
         changes["gamma"] = GAMMA

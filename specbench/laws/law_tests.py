@@ -37,7 +37,7 @@ class Measured:
     """One test before it is judged beside the others."""
 
     group: str
-    """`exact`, `sequence`, `own text` or `greedy`."""
+    """`exact`, `sequence`, `own text`, `greedy`, or `plain text` of an engine of another kind."""
     name: str
     statistic: float
     size: int

@@ -38,6 +38,8 @@ class Positions:
     """Place in the cycle, from 0."""
     bonus: Bools
     """Whether this is the token after a full accept."""
+    told: bool = True
+    """Whether it is known where drafts were tested; if not, a fault is looked for everywhere."""
 
     def __getitem__(self, part: slice) -> Positions:
         return Positions(
@@ -46,6 +48,7 @@ class Positions:
             self.kept[part],
             self.index[part],
             self.bonus[part],
+            self.told,
         )
 
     @property
@@ -55,6 +58,8 @@ class Positions:
 
     def at(self, place: Place) -> Bools:
         """The positions at which a kind of fault shows."""
+        if not self.told:
+            return np.full(len(self.emitted), place == "tested")
         if place == "bonus":
             return self.bonus
         return self.tested & (self.index > 0) if place == "later" else self.tested
@@ -78,12 +83,21 @@ class TextSums:
         default_factory=lambda: {fault.name: Sums() for fault in FAULTS}
     )
     ranks: list[Floats] = field(default_factory=list)
+    drafted: bool = True
+    """Whether q is a draft's law. Else it is flat, and only what looks at p alone is tested."""
 
     def add(self, laws: Laws, seen: Positions, uniforms: Floats) -> None:
         """Add positions with their laws; `uniforms` (n,) break ties of ranks."""
         x = seen.emitted
         p_x, q_x = _at(laws.p, x), _at(laws.q, x)
         self._log_probability(laws.p, p_x)
+        self.ranks.append(_ranks(laws, p_x, q_x, uniforms))
+        if self.drafted:
+            self._of_draft(laws, seen, p_x, q_x)
+
+    def _of_draft(self, laws: Laws, seen: Positions, p_x: Floats, q_x: Floats) -> None:
+        """What a draft's law says of the tokens."""
+        x = seen.emitted
         tested = seen.tested
         if tested.any():
             d = seen.drafted[tested]
@@ -97,7 +111,6 @@ class TextSums:
             _flag(self.plain["kept, by token"], kept, by_token)
         over = laws.q > laws.p
         _flag(self.plain["over-proposed"], q_x > p_x, (laws.p * over).sum(axis=1))
-        self.ranks.append(_ranks(laws, p_x, q_x, uniforms))
         for fault in FAULTS:
             there = seen.at(fault.place)
             if there.any():
@@ -126,7 +139,8 @@ class TextSums:
         for name, sums in self.plain.items():
             if found := z_test(name, sums, drift=drift):
                 yield found
-        if self.ranks and (found := uniform_test("ranks by q/p", self._all_ranks(), drift=drift)):
+        name = "ranks by q/p" if self.drafted else "ranks by p"
+        if self.ranks and (found := uniform_test(name, self._all_ranks(), drift=drift)):
             yield found
         for name, sums in self.directed.items():
             if found := z_test(name, sums, drift=drift, upward=True):

@@ -53,6 +53,10 @@ class Verified:
     greedy: tuple[GreedyFound, ...]
     missing: tuple[str, ...]
     """What could not be looked at, with the reason."""
+    engine: str = "torch"
+    """What wrote the texts."""
+    control: str = ""
+    """Why the engine's plain decoding is no control of its speculation; empty if it is one."""
 
     @property
     def verdict(self) -> Verdict:
@@ -60,7 +64,8 @@ class Verified:
         results = {one.result for one in self.tests}
         if "bug" in results:
             return "not-lossless"
-        return "inconclusive" if "unsure" in results or self.missing else "lossless"
+        left = "unsure" in results or self.missing or self.control
+        return "inconclusive" if left else "lossless"
 
     @property
     def exit_code(self) -> int:

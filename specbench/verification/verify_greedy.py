@@ -115,6 +115,8 @@ class GreedyCheck:
     seconds: list[float] = field(default_factory=list)
     """By how much the second is below the top."""
     differences: list[Difference] = field(default_factory=list)
+    floor: float = 0.0
+    """Least δ: what is known beforehand of how far two logits of the writer can move."""
 
     def add(self, texts: Sequence[Generation], *, gamma: int, rows: int = 1) -> None:
         """Check texts that were written at a γ, in batches of so many rows; all of them or none."""
@@ -145,7 +147,7 @@ class GreedyCheck:
     @property
     def delta(self) -> float:
         """See `Rounding`."""
-        return self.rounding.delta
+        return max(self.rounding.delta, self.floor)
 
     @property
     def near_ties(self) -> int:

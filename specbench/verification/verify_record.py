@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from specbench.engine_table import OWN
 from specbench.errors import UsageError
 from specbench.laws.verified import Verified
 from specbench.measure.manifest import models_of
@@ -18,9 +19,13 @@ def refuse_foreign(folder: Path, ready: Ready) -> None:
     where, hint = f"--result {folder}", "the result of a run of these models"
     if manifest.get("state") != "finished":
         raise UsageError(f"{folder} holds no finished run", where=where, hint="--resume it first")
-    there, here = manifest.get("models"), models_of(ready)
     settings = manifest.get("settings")
-    target = settings.get("target") if isinstance(settings, dict) else None
+    settings = settings if isinstance(settings, dict) else {}
+    if settings.get("engine", OWN) != ready.engine.name:
+        what = f"that run is of the engine {settings['engine']}"
+        raise UsageError(what, where=where, hint=f"--engine {settings['engine']}")
+    there, here = manifest.get("models"), models_of(ready)
+    target = settings.get("target")
     if not isinstance(there, dict) or target != ready.recipe.target.label:
         raise UsageError(f"that run is of another target ({target})", where=where, hint=hint)
     for label in (ready.recipe.target.label, *ready.drafts):

@@ -15,6 +15,8 @@ RESULTS = {
     "bug": ("BUG", "red"),
     "unsure": ("open", "yellow"),
 }
+TEXTS = ("plain text", "own text")
+"""Groups of tests over sampled texts."""
 Row = tuple[str, str, str, str]
 """Check, what was looked at, result, what was found."""
 
@@ -42,8 +44,13 @@ def rows(found: Verified) -> Iterator[Row]:
     for one in found.tests:
         if one.group == "sequence":
             yield from _sequence(one)
-    for where in dict.fromkeys(one.where for one in found.tests if one.group == "own text"):
-        yield from _text([o for o in found.tests if (o.group, o.where) == ("own text", where)])
+    for one in found.tests:
+        if one.group == "plain text" and one.limit:
+            size = f"{count(one.size, 'token')}, greedy"
+            yield "plain text", size, one.result, f"{one.statistic:.2g} below the top at most"
+    drawn = [one for one in found.tests if one.group in TEXTS and not one.limit]
+    for group, where in dict.fromkeys((one.group, one.where) for one in drawn):
+        yield from _text([one for one in drawn if (one.group, one.where) == (group, where)])
     for greedy in found.greedy:
         tests = [o for o in found.tests if (o.group, o.where) == ("greedy", greedy.where)]
         if tests:
@@ -84,7 +91,7 @@ def _text(tests: Sequence[LawTest]) -> Iterator[Row]:
     if failed and all(one.result == "ok" for one in failed):
         result = "ok"
     smallest = f"smallest {p_text(min(drawn))}" if drawn else "no random choice to test"
-    yield "own text", f"{len(tests)} tests over {count(size)} tokens{where}", result, smallest
+    yield tests[0].group, f"{len(tests)} tests over {count(size)} tokens{where}", result, smallest
     for one in failed:
         yield "", one.name, first_result(one), _statistic(one)
         yield from _again(one)

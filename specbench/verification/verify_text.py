@@ -31,13 +31,13 @@ class TextCheck:
     """Gathers texts of one pair under one law, and tests them."""
 
     def __init__(
-        self, target: CausalLM, draft: Draft, sampling: Sampling, delta: float, seed: int
+        self, target: CausalLM, draft: Draft | None, sampling: Sampling, delta: float, seed: int
     ) -> None:
         self.target = target
         self.draft = draft
         self.sampling = sampling
         self.delta = delta
-        self.sums = TextSums()
+        self.sums = TextSums(drafted=draft is not None)
         self.outside = 0
         self.size = 0
         self._chunk = max(1, chunk_of(target.vocab_size) // HELD)
@@ -45,8 +45,11 @@ class TextCheck:
         self._random = np.random.default_rng(seed)
 
     def add(self, one: Generation) -> None:
-        """Add a generation, as decided: what a length limit clipped was drawn like the rest."""
-        seen = positions_of(one.cycles)
+        """Add a generation, as decided: what a length limit clipped was drawn like the rest.
+
+        Without cycles it is the tokens alone; then a draft's law must not depend on the start.
+        """
+        seen = positions_of(one.cycles) if one.cycles else untold(one.token_ids)
         ids = [*one.prompt_token_ids, *seen.emitted.tolist()]
         tokens = torch.tensor([ids], device=self.target.device)
         start, end = len(one.prompt_token_ids), len(ids)
@@ -70,6 +73,8 @@ class TextCheck:
         which looks at nothing.
         """
         draft = self.draft
+        if draft is None:
+            return lambda _, p: torch.full_like(p, 1 / p.shape[-1])
         if by_context(draft):
             found = draft.along(tokens, start, end, self.sampling, self._chunk)
             return lambda _, p: next(found)[0]
@@ -119,6 +124,21 @@ def begins_of(cycles: Sequence[Cycle]) -> Ints:
     """Where the cycle of each emitted token began."""
     sizes = np.array([len(cycle.emitted_ids) for cycle in cycles], dtype=np.int64)
     return np.repeat(np.cumsum(sizes) - sizes, sizes)
+
+
+def untold(ids: Sequence[int]) -> Positions:
+    """The positions of a text of which only the tokens are known."""
+    size = len(ids)
+    nothing = np.zeros(size, dtype=bool)
+    emitted = np.array(ids, dtype=np.int64)
+    return Positions(
+        emitted,
+        np.full(size, -1, dtype=np.int64),
+        nothing,
+        np.zeros(size, dtype=np.int64),
+        nothing,
+        told=False,
+    )
 
 
 def positions_of(cycles: Sequence[Cycle]) -> Positions:

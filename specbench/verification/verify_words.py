@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
+from specbench.engine_table import ENGINES, OWN
 from specbench.judgement.findings import Paragraph
 from specbench.laws.faults import FAULTS
 from specbench.laws.law_distance import moved
@@ -39,18 +40,30 @@ def paragraphs(found: Verified) -> list[Paragraph]:
 def _lossless(found: Verified) -> Iterator[Paragraph]:
     rounded = [one for one in found.greedy if one.differ]
     lead = "Lossless up to rounding" if rounded else "Lossless"
-    power = f"{100 * POWER:.0f} % probability"
-    reach = "" if found.reach is None else f"{found.reach:.3f}"
-    yield Paragraph(
-        f"{lead}, as far as this can see: a fault of the sampler that moves the law of four "
-        f"tokens by {reach} (total variation) or more would have been found with {power}.",
-        tone="good",
-    )
+    yield Paragraph(f"{lead}, as far as this can see: {_reach(found)}", tone="good")
     for one in rounded:
         if one.first is not None:
-            yield Paragraph(_first(one, one.first))
+            yield Paragraph(_first(one, one.first, found.engine))
     if text := _own_reach(found):
         yield Paragraph(text)
+
+
+def _reach(found: Verified) -> str:
+    """The smallest fault of any kind that would have been found."""
+    power = f"would have been found with {100 * POWER:.0f} % probability."
+    if found.reach is not None:
+        return (
+            f"a fault of the sampler that moves the law of four tokens by {found.reach:.3f} "
+            f"(total variation) or more {power}"
+        )
+    told = [one for one in found.tests if one.group == "greedy" and one.detectable is not None]
+    if any(one.group == "own text" for one in found.tests) or not told:
+        return f"{found.engine}'s texts follow the law that is computed here."
+    rare = max(one.detectable or 0.0 for one in told)
+    return (
+        f"{found.engine}'s texts take the top token. One more than δ below it, taken in "
+        f"{rare:.2%} of the places, {power}"
+    )
 
 
 def _own_reach(found: Verified) -> str:
@@ -63,9 +76,11 @@ def _own_reach(found: Verified) -> str:
         return ""
     text = ""
     if seen:
+        least, most = min(seen), max(seen)
+        span = f" (the easiest kind) to {most:.3f}" if most > least else ""
         text = (
             "On its own text a known fault would have been found, where it shows, from a total "
-            f"variation of {min(seen):.3f} per token (the easiest kind) to {max(seen):.3f}."
+            f"variation of {least:.3f} per token{span}."
         )
     if missed:
         names = "; ".join(missed)
@@ -73,20 +88,21 @@ def _own_reach(found: Verified) -> str:
     return text.strip()
 
 
-def _first(greedy: GreedyFound, one: FirstDifference) -> str:
+def _first(greedy: GreedyFound, one: FirstDifference, engine: str) -> str:
     (ours, plain_), (a, b) = one.words, one.logits
+    own = engine == OWN
+    bound = "this model's own one-token and block passes" if own else "logits of this engine"
     text = (
         f"First difference: prompt {one_line(one.prompt_id)}, token {one.index + 1}: "
         f"{_quoted(ours)} ({a:.4g}) against {_quoted(plain_)} ({b:.4g}), apart by {b - a:.2g}, "
-        f"under the {greedy.delta:.2g} by which this model's own one-token and block passes may "
-        "part."
+        f"under the {greedy.delta:.2g} by which {bound} may part."
     )
     if one.dtype:
         same = one.finer[0] == one.finer[1]
         says = f"both say {_quoted(one.finer[0])}" if same else "they still part"
         text += f" In {one.dtype} {says}."
     text += " This is not a fault of the sampler."
-    return f"{text} To see equal text: --dtype float64"
+    return f"{text} To see equal text: --dtype float64" if own else text
 
 
 def _quoted(word: str) -> str:
@@ -101,6 +117,8 @@ def _fault(found: Verified) -> Iterator[Paragraph]:
         f"Not lossless. The output is drawn from another law than the target's: {names}{more}.",
         tone="bad",
     )
+    if lossy := ENGINES[found.engine].lossy:
+        yield Paragraph(f"{found.engine} has settings that are lossy by design: {lossy}.")
     if text := _distance(bugs):
         yield Paragraph(text)
     nearest = suspect(bugs)
@@ -145,8 +163,10 @@ def suspect(bugs: Sequence[LawTest]) -> LawTest | None:
 
 
 def _open(found: Verified) -> Iterator[Paragraph]:
+    if found.control:
+        yield Paragraph(f"Cannot be told: {found.control}", tone="unsure")
     for one in found.tests:
-        if one.result == "unsure":
+        if one.result == "unsure" and not found.control:
             again = f", then {shown_p(one.again)} on the rerun" if one.again is not None else ""
             more = f"--samples {16 * found.samples}" if one.group == "sequence" else "--repeats 16"
             yield Paragraph(
@@ -161,7 +181,9 @@ def heading(found: Verified) -> str:
     """What was verified."""
     drafts = ", ".join(one_line(draft) for draft in found.drafts)
     gammas = ", ".join(map(str, found.gammas))
-    return f"{one_line(found.target)} with {drafts}, γ {gammas}, {found.dtype}"
+    engine = f" in {found.engine}" if found.engine != OWN else ""
+    dtype = f", {found.dtype}" if found.dtype else ""
+    return f"{one_line(found.target)} with {drafts}{engine}, γ {gammas}{dtype}"
 
 
 def print_verified(

@@ -123,8 +123,8 @@ KINDS: dict[str, Kind] = {
             "a forward in 8 or 4 bits per token; memory for the rounded weights (on the CPU twice: "
             "half of float32 weights in int8, under a third with bits=4) and a KV state. "
             "keep=NAMES leaves layers as they are, int8=NAMES gives some 8 bits beside bits=4, "
-            "group=32 is how many inputs share a scale there",
-            options=("bits", "keep", "int8", "group", "kernel"),
+            "group=32 is how many inputs share a scale there; inputs=bfloat16 rounds weights alone",
+            options=("bits", "keep", "int8", "inputs", "group", "kernel"),
         ),
         Kind(
             "eagle",

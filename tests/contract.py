@@ -36,6 +36,7 @@ SPECS: dict[str, tuple[str, dict[str, Any]]] = {
     "sparsekv snap share": ("", {"budget": 0.5, "select": "snap", "observe": 3}),
     "quantized": ("", {"keep": "lm_head"}),
     "quantized int4": ("", {"bits": 4, "int8": "down_proj"}),
+    "quantized weights": ("", {"inputs": "bfloat16"}),
     "eagle": ("head", {}),
     "eagle few ids": ("few", {}),
     "synthetic": ("", {"alpha": 0.6}),

@@ -13,8 +13,16 @@ from torch import nn
 
 from specbench.drafts import Context, open_draft
 from specbench.drafts.bits_and_bytes import ForeignLinear, package
-from specbench.drafts.low_bits import FEW, GROUPS, Int4Linear, Int8Linear, in_groups
+from specbench.drafts.low_bits import (
+    FEW,
+    GROUPS,
+    Int4Linear,
+    Int8Linear,
+    Int8WeightLinear,
+    in_groups,
+)
 from specbench.drafts.quantized import QuantizedDraft
+from specbench.engines.selftest import self_test
 from specbench.errors import PairRefused, UsageError
 from specbench.models.forwards import apply_mode
 from specbench.models.lm import CausalLM, Reader
@@ -67,6 +75,30 @@ def short(values: np.ndarray) -> np.ndarray:
     bits = values.astype(np.float32).view(np.uint32).astype(np.uint64)
     bits = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16 << 16
     return bits.astype(np.uint32).view(np.float32).astype(np.float64)
+
+
+@pytest.mark.parametrize("rows", [1, 3, FEW, FEW + 1, 40])
+def test_int8_weights_take_the_nearest_of_a_rows_levels(rows: int) -> None:
+    """Off by half a level; the product is that of levels and inputs, both as bfloat16 is."""
+    torch.manual_seed(6)
+    layer = nn.Linear(64, 41)
+    layer.weight.data[2] = 0.0
+    x = torch.randn(rows, 64)
+    x[0] *= 50
+    made = Int8WeightLinear(layer.weight, layer.bias)
+    weight = layer.weight.detach().double().numpy()
+    scale = short(np.maximum(np.abs(weight).max(axis=1, keepdims=True) / 127, 1e-30))
+    rounded = np.clip(np.rint(weight / scale), -127, 127) * scale
+    # A scale that was rounded down leaves the greatest weight beyond its levels.
+    assert np.abs(rounded - weight).max() <= (0.5 + 127 * 2**-8) * scale.max()
+    with torch.inference_mode():
+        found = made(x).double().numpy() - layer.bias.detach().double().numpy()
+        alone = torch.cat([made(row.unsqueeze(0)) for row in x])
+    wanted = short(x.numpy()) @ rounded.T
+    assert np.abs(found - wanted).max() <= 2**-8 * np.abs(wanted).max()
+    assert (np.abs(found - short(wanted)) > 1e-5 * np.abs(wanted).max()).mean() < 0.02
+    assert rows > FEW or torch.equal(made(x), alone)
+    assert made.nbytes == 41 * 64 + 41 * 2
 
 
 def levels(group: np.ndarray) -> np.ndarray:
@@ -138,6 +170,26 @@ def test_int4_gives_a_row_what_it_gives_it_alone() -> None:
     with torch.inference_mode():
         alone = torch.cat([layer(row.unsqueeze(0)) for row in x])
         assert torch.equal(layer(x), alone)
+
+
+FORMS: list[dict[str, Any]] = [{}, {"inputs": "bfloat16"}, {"bits": 4}]
+RAGGED = ([3, 7, 1, 30, 12, 5, 9, 2], [4, 4, 19], TEXT, [1, 2, 3, 4, 5])
+
+
+@pytest.mark.parametrize("options", FORMS)
+def test_the_self_test_holds_a_rollback_to_the_same_pass_without_it(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the bit; a model that sees rejected tokens is refused, coarse as it may be."""
+    draft = opened(models.lm(models.build()), **options).lm
+    assert self_test([draft], RAGGED, 3, 32).worst == 0
+    monkeypatch.setattr(
+        CausalLM,
+        "mask",
+        lambda self, at, visible: torch.zeros(*at.shape[:1], 1, at.shape[1], visible),
+    )
+    with pytest.raises(PairRefused, match="cannot be rolled back"):
+        self_test([draft], RAGGED, 3, 32)
 
 
 def kinds_of(draft: QuantizedDraft, kind: type) -> set[str]:
@@ -236,6 +288,8 @@ def test_bytes_are_those_of_codes_and_scales() -> None:
         ({"int8": "lm_head"}, "int8 goes with bits=4"),
         ({"bits": 4, "group": 48}, "group must be one of 32, 64, 128, 256"),
         ({"bits": 4, "group": 64}, "groups of 64 do not fill the inputs of 13 layers"),
+        ({"inputs": "float32"}, "inputs must be int8 or bfloat16"),
+        ({"bits": 4, "inputs": "bfloat16"}, "inputs goes with layers in int8"),
         ({"kernel": "mine"}, "kernel must be torch or bitsandbytes"),
     ],
 )

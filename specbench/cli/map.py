@@ -44,6 +44,7 @@ def speed_map(
     alpha: options.MapAlpha = None,
     steps: options.Steps = None,
     extrapolate: options.Extrapolate = False,
+    device_spec: options.DeviceSpec = None,
 ) -> None:
     """Where does drafting pay? Speedup over batch × context × γ from a fitted latency model.
 

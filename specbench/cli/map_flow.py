@@ -23,6 +23,8 @@ def map_flow(flags: dict[str, Any]) -> int:
     recipe = recipe_of(flags)
     alpha = _alpha(flags["alpha"])
     folder = flags["steps"]
+    if flags["device_spec"] is not None:
+        return _by_spec(recipe, flags, alpha)
     check_folder(flags["output_dir"], resumable=False)
     if folder is None:
         refuse_other(recipe, "map times cycles")
@@ -33,6 +35,26 @@ def map_flow(flags: dict[str, Any]) -> int:
         failed = False
     _report(folder, recipe, flags, alpha)
     return 1 if failed else 0
+
+
+def _by_spec(recipe: Recipe, flags: dict[str, Any], alpha: float | None) -> int:
+    """Predict by data sheet, and print; no files are written."""
+    from specbench.reports.map_report import FORMATS
+    from specbench.reports.spec_map import parse_spec, show_spec, spec_map, spec_text
+
+    for name, given in (("--from", flags["steps"]), ("--output-dir", flags["output_dir"])):
+        if given is not None:
+            raise UsageError(
+                f"--device-spec goes without {name}: nothing is timed and no file is written",
+                hint="--format csv > map.csv",
+            )
+    found = spec_map(_with_batches(recipe), parse_spec(flags["device_spec"]), alpha)
+    output = flags["output_format"].value
+    if output in FORMATS:
+        write_out(spec_text(found, output))
+    else:
+        show_spec(found, recipe.target.label, quiet=flags["quiet"], no_color=flags["no_color"])
+    return 0
 
 
 def _alpha(given: str | None) -> float | None:

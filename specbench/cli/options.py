@@ -236,6 +236,17 @@ Steps = Annotated[
         rich_help_panel=WHAT,
     ),
 ]
+DeviceSpec = Annotated[
+    str | None,
+    typer.Option(
+        "--device-spec",
+        metavar="NAME=N,…",
+        help="Time nothing: predict by a data sheet, for -t config:FILE and --alpha. bandwidth "
+        "(bytes/s) and flops of one device; mbu and mfu, the shares reached (.8, .6); devices; "
+        "pass_s, seconds a pass takes beside.",
+        rich_help_panel=WHAT,
+    ),
+]
 Extrapolate = Annotated[
     bool,
     typer.Option(

@@ -1,4 +1,4 @@
-"""Linear layers of few bits on the CPU, by torch's own kernels: int8 with dynamic inputs, int4.
+"""Linear layers of few bits on the CPU, by torch's own kernels: int8 or int4 weights.
 
 A token's numbers do not depend on what is fed beside it. Few tokens go through the kernel; for
 many, such as a prompt, the rounded weights are multiplied as floats, which is faster and is the
@@ -50,6 +50,11 @@ class LowBits(nn.Module, ABC):
         found = self.few(rows) if len(rows) <= FEW else self.many(rows)
         return found.to(x.dtype).view(*x.shape[:-1], -1)
 
+    def _shown(self, found: Tensor) -> Tensor:
+        """What a kernel gave, without filling and with the bias."""
+        kept = found[:, : self.out_features].float()
+        return kept if self.bias is None else kept + self.bias
+
     @abstractmethod
     def few(self, rows: Tensor) -> Tensor:
         """The product of a few rows (n, K), float32."""
@@ -98,6 +103,29 @@ def _in_steps(rows: Tensor) -> Tensor:
     return found * step
 
 
+class Int8WeightLinear(LowBits):
+    """Its weight is int8 by output channel; what goes in and comes out is bfloat16."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__(weight, bias)
+        rows = weight.detach().float()
+        # The kernel reads scales as bfloat16, so codes are made for those.
+        self.scale = (rows.abs().amax(dim=1) / LARGEST).clamp(min=TINY).bfloat16()
+        steps = torch.round(rows / self.scale.float().unsqueeze(-1))
+        self.stored = steps.clamp(-LARGEST, LARGEST).to(torch.int8)
+        self.nbytes = self.read_bytes = self.stored.nbytes + self.scale.nbytes
+
+    def few(self, rows: Tensor) -> Tensor:
+        """By the kernel, which treats each row alike."""
+        run = torch.ops.aten._weight_int8pack_mm
+        return self._shown(run(rows.bfloat16(), self.stored, self.scale))
+
+    def many(self, rows: Tensor) -> Tensor:
+        """Weights and inputs as the floats that they were rounded to."""
+        weight = self.stored.float() * self.scale.float().unsqueeze(-1)
+        return self._shown(linear(rows.bfloat16().float(), weight).bfloat16())
+
+
 class Int4Linear(LowBits):
     """Its weight is int4 by groups of inputs; what goes in and comes out is bfloat16."""
 
@@ -127,11 +155,6 @@ class Int4Linear(LowBits):
         scale, zero = self.scales.float().transpose(0, 1).unsqueeze(2).unbind(dim=-1)
         parts = codes.view(len(codes), -1, self.group).float() - MIDDLE
         return parts.mul_(scale).add_(zero).flatten(1)
-
-    def _shown(self, found: Tensor) -> Tensor:
-        """Without the filling, with the bias."""
-        kept = found[:, : self.out_features].float()
-        return kept if self.bias is None else kept + self.bias
 
 
 def in_groups(weight: Tensor, group: int) -> tuple[Tensor, Tensor]:

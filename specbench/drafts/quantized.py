@@ -2,8 +2,11 @@
 
 On the CPU by torch's own kernels (`drafts/low_bits.py`), elsewhere by bitsandbytes. Which layers
 are rounded less is set by parts of their names: `int8` takes 8 bits where the others have 4, `keep`
-leaves them as they are and goes before `int8`. What is not quantised is the target's own. An input
-at the border of two steps may fall to either side, as in any such model.
+leaves them as they are and goes before `int8`. What is not quantised is the target's own.
+
+Layers in int8 round what goes in as well, to the steps of its range: an input at the border of two
+may fall to either side, so that one text fed in other pieces gives another law. `inputs=bfloat16`
+rounds their weights alone.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from torch import Tensor, nn
 from specbench.drafts.base import Context
 from specbench.drafts.bits_and_bytes import BLOCKS, ForeignLinear, package
 from specbench.drafts.hf import HfDraft
-from specbench.drafts.low_bits import GROUPS, Int4Linear, Int8Linear, LowBits
+from specbench.drafts.low_bits import GROUPS, Int4Linear, Int8Linear, Int8WeightLinear, LowBits
 from specbench.drafts.options import choice, refuse
 from specbench.drafts.parts import own_session, shallow, unit_products
 from specbench.errors import PairRefused
@@ -31,6 +34,8 @@ EXAMPLE = "quantized:keep=lm_head+down_proj, or quantized:bits=4,int8=down_proj"
 LAYERS = (*LINEAR, Part)
 """What can be quantised: as loaded, or in forward mode `packed`."""
 KERNELS = ("torch", "bitsandbytes")
+INPUTS = ("int8", "bfloat16")
+"""What goes into a product with int8 weights: rounded by its range, or in half precision."""
 
 Made = LowBits | ForeignLinear
 Make = Callable[[Tensor, Tensor | None], Made]
@@ -117,6 +122,8 @@ def _plan(options: dict[str, Any], target: CausalLM, label: str) -> Plan:
     for name in ("group", "int8"):
         if bits == 8 and name in options:
             refuse(label, f"{name} goes with bits=4", options[name], EXAMPLE)
+    if bits == 4 and "inputs" in options and "int8" not in options:
+        refuse(label, "inputs goes with layers in int8", options["inputs"], EXAMPLE)
     kept = _named(options, "keep", list(layers), label)
     eight = set(layers) if bits == 8 else _named(options, "int8", list(layers), label)
     if kept == set(layers):
@@ -141,12 +148,18 @@ def _by_torch(
     options: dict[str, Any], device: torch.device, label: str
 ) -> tuple[int, dict[int, Make]]:
     group = _group(options, GROUPS, label)
-    return group, {8: Int8Linear, 4: lambda weight, bias: Int4Linear(weight, bias, group)}
+    dynamic = choice(options, "inputs", INPUTS, (label, EXAMPLE)) == "int8"
+    return group, {
+        8: Int8Linear if dynamic else Int8WeightLinear,
+        4: lambda weight, bias: Int4Linear(weight, bias, group),
+    }
 
 
 def _by_bitsandbytes(
     options: dict[str, Any], device: torch.device, label: str
 ) -> tuple[int, dict[int, Make]]:
+    if "inputs" in options:
+        refuse(label, "inputs goes with kernel=torch", options["inputs"], EXAMPLE)
     bnb, group = package(label, device), _group(options, BLOCKS, label)
 
     def maker(bits: int) -> Make:

@@ -5,14 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from specbench.latency.latency_model import Floats, LatencyModel
+from specbench.latency.latency_model import Floats
 
 FINE = 256
 """Contexts between which a crossing is looked for."""
+
+
+class Speeds(Protocol):
+    """What tells a pair's speedup anywhere: fitted to measured times, or by a data sheet."""
+
+    def speedup(
+        self, batch: npt.ArrayLike, context: npt.ArrayLike, gamma: int, tau: npt.ArrayLike
+    ) -> Floats:
+        """Time per token of plain decoding over that with drafts."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +80,7 @@ class Surface:
 
 
 def surface(
-    model: LatencyModel,
+    model: Speeds,
     taus: Taus,
     batches: Sequence[float],
     contexts: Sequence[float],
@@ -94,7 +104,7 @@ class Crossing:
     context: float | None = None
 
 
-def crossing(model: LatencyModel, taus: Taus, batch: float, low: float, high: float) -> Crossing:
+def crossing(model: Speeds, taus: Taus, batch: float, low: float, high: float) -> Crossing:
     """Where the best speedup passes 1 between two contexts, the first place if there are more."""
 
     def gain(context: float) -> float:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import TextIO
 
 import numpy as np
 
 from specbench.latency.latency_model import Fit
-from specbench.latency.speed_map import Crossing
+from specbench.latency.speed_map import Crossing, Surface
 from specbench.reports.batch_map import BatchMap, DraftMap
 from specbench.reports.markdown_text import drawn, escaped
 from specbench.reports.tables import Column, Line, Table, cells
@@ -69,20 +69,24 @@ def _write(found: BatchMap) -> None:
 
 def map_table(one: DraftMap) -> Table:
     """Best speedup and its γ, a row per batch, a column per context; `!` beyond the points."""
-    seen = one.surface
+    return speed_table(one.surface, one.outside)
+
+
+def speed_table(seen: Surface, outside: Container[tuple[int, int, int]]) -> Table:
+    """Best speedup and its γ, a row per batch, a column per context; `!` where it is outside."""
     columns = [Column("batch", cells([f"{b:g}" for b in seen.batches]), right=True)]
     for j, context in enumerate(seen.contexts):
-        texts = [_cell(one, i, j) for i in range(len(seen.batches))]
+        texts = [_cell(seen, outside, i, j) for i in range(len(seen.batches))]
         columns.append(Column(f"S {context:g}", cells(texts), right=True))
     return Table(columns, [""] * len(seen.batches))
 
 
-def _cell(one: DraftMap, i: int, j: int) -> str:
-    best = int(one.surface.drafting[i, j] > 1)
-    k = int(one.surface.speedup[i, j].argmax())
-    mark = "!" if (i, j, k) in one.outside else ""
-    gamma = f"γ {one.surface.gammas[k]}" if best else "plain"
-    return f"{fixed(float(one.surface.drafting[i, j]))}{mark} {gamma}"
+def _cell(seen: Surface, outside: Container[tuple[int, int, int]], i: int, j: int) -> str:
+    best = int(seen.drafting[i, j] > 1)
+    k = int(seen.speedup[i, j].argmax())
+    mark = "!" if (i, j, k) in outside else ""
+    gamma = f"γ {seen.gammas[k]}" if best else "plain"
+    return f"{fixed(float(seen.drafting[i, j]))}{mark} {gamma}"
 
 
 def fit_table(one: DraftMap) -> Table:

@@ -132,9 +132,11 @@ def test_self_test_in_float32_and_bfloat16() -> None:
     assert 0 <= half.numeric_floor < 0.1
 
 
-def test_self_test_finds_a_broken_rollback(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("coarse", [False, True])
+def test_self_test_finds_a_broken_rollback(monkeypatch: pytest.MonkeyPatch, coarse: bool) -> None:
     """A model that sees a rejected token is refused: here every position sees all slots."""
     broken = lm(rnd())
+    broken.coarse = coarse
     monkeypatch.setattr(
         CausalLM,
         "mask",
@@ -142,6 +144,22 @@ def test_self_test_finds_a_broken_rollback(monkeypatch: pytest.MonkeyPatch) -> N
     )
     with pytest.raises(PairRefused):
         self_test([broken], TEXTS, 3, 32)
+
+
+def test_self_test_of_coarse_inputs() -> None:
+    """Numbers that depend on how many tokens are fed together do not stand for a broken cache."""
+    model = lm(rnd())
+    layer = model.model.model.layers[0].mlp.down_proj
+
+    def shaken(module: torch.nn.Module, given: tuple[torch.Tensor], out: torch.Tensor) -> Any:
+        noise = torch.randn(out.shape, generator=torch.Generator().manual_seed(out.shape[1]))
+        return out + 0.05 * noise.to(out.dtype)
+
+    layer.register_forward_hook(shaken)
+    with pytest.raises(PairRefused):
+        self_test([model], TEXTS[1:2], 3, 32)
+    model.coarse = True
+    assert self_test([model], TEXTS[1:2], 3, 32).worst < 1e-10
 
 
 REFUSED = {

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from specbench.drafts.base import Draft, by_context, by_start
+from specbench.drafts.base import Along, Draft, by_context, by_start
 from specbench.laws.faults import Laws
 from specbench.laws.law_tests import POWER, Measured
 from specbench.laws.text_tests import Positions, TextSums
@@ -76,8 +76,11 @@ class TextCheck:
         if draft is None:
             return lambda _, p: torch.full_like(p, 1 / p.shape[-1])
         if by_context(draft):
-            found = draft.along(tokens, start, end, self.sampling, self._chunk)
-            return lambda _, p: next(found)[0]
+            # What a model that rounds its inputs gives depends on how they are fed: as it drafted.
+            coarse = getattr(getattr(draft, "lm", None), "coarse", False)
+            chunk = 1 if coarse else self._chunk
+            found = draft.along(tokens, start, end, self.sampling, chunk)
+            return lambda _, p: _next(found, len(p))
         assert by_start(draft)
         begins = begins_of(cycles)
         depth = max((cycle.gamma for cycle in cycles), default=0)
@@ -108,6 +111,14 @@ class TextCheck:
             reach=lambda _: least,
         )
         yield from self.sums.tests(drift)
+
+
+def _next(found: Iterator[Along], size: int) -> Tensor:
+    """The next laws (size, V), of as many chunks as it takes."""
+    parts = [next(found)[0]]
+    while sum(map(len, parts)) < size:
+        parts.append(next(found)[0])
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def outside(logits: Tensor, ids: Tensor, sampling: Sampling, delta: float) -> Tensor:

@@ -50,6 +50,8 @@ class EngineRow:
     """Settings of it by which drafts are kept that the target's law would not keep."""
     any_options: bool = False
     """Whether it passes every `--engine-arg` on as it is."""
+    own_python: bool = False
+    """Whether it runs in an environment of its own, which `--engine-python` names."""
 
     def drafts_otherwise(self, kind: str, law: Sampling) -> str:
         """How its draft differs from ours under a law, in words; empty where it is the same.
@@ -98,6 +100,23 @@ ENGINES: dict[str, EngineRow] = {
             options=("cache_type", "draft_sampling", "flash_attn", "gpu_layers", "start"),
             differs={"ngram": "its n-gram drafts copy after the last match of one length"},
             sampled_draft="its draft takes its likeliest token, kept if the target draws the same",
+        ),
+        EngineRow(
+            "vllm",
+            "vLLM, started here",
+            "--engine-python",
+            "specbench.engines.vllm_engine:VllmEngine",
+            drafts=("hf", "ngram", "suffix", "eagle", "self"),
+            dtypes=("float32", "bfloat16", "float16"),
+            cycles=False,
+            any_options=True,
+            own_python=True,
+            differs={
+                "ngram": "its n-gram drafts copy after the first match",
+                "suffix": "its suffix drafts are Arctic's",
+                "eagle": "the head is one of vLLM's formats",
+            },
+            sampled_draft="its draft takes its likeliest token, kept with the target's p of it",
         ),
         EngineRow(
             "server",

@@ -44,8 +44,8 @@ class Served:
     usage: bool = True
     ids: bool = True
     """Whether token ids are given back."""
-    block: bool = False
-    """vLLM's metrics of a request."""
+    block: str = ""
+    """vLLM's metrics of a request: `lengths`, `summary` or `detailed`."""
     other_tokens: int = 0
     """Tokens of another client that are counted with each request."""
     reset: bool = False
@@ -68,7 +68,8 @@ class Served:
         left, at = tokens - 1, 0
         while left:
             drafted, kept = self.plan[at % len(self.plan)] if self.plan else (0, 0)
-            drafted, kept = min(drafted, left), min(kept, left)
+            if self.tool != "vllm":
+                drafted, kept = min(drafted, left), min(kept, left)
             if self.tool == "llamacpp":
                 # It drafts no more than what can still be delivered.
                 drafted = min(drafted, left - 1)
@@ -255,20 +256,28 @@ def vllm_events(served: Served, asked: Any, tokens: int, steps: Any) -> Iterator
 
 
 def vllm_block(served: Served, steps: Any) -> dict[str, Any]:
-    """`--per-request-spec-decode-metrics summary`."""
+    """`--per-request-spec-decode-metrics`, as 0.32.0 has it, or by draft length."""
     if not served.block:
         return {}
     drafts = [(drafted, kept) for drafted, kept, _ in steps if drafted]
-    lengths: dict[str, list[int]] = {}
-    for drafted, kept in drafts:
-        lengths.setdefault(str(drafted), [0] * (drafted + 1))[kept] += 1
-    found = {
+    found: dict[str, Any] = {
         "num_spec_tokens": served.gamma,
         "num_spec_steps": len(drafts),
         "num_draft_tokens": sum(d for d, _ in drafts),
         "num_accepted_draft_tokens": sum(k for _, k in drafts),
-        "acceptance_histogram_by_draft_length": lengths,
     }
+    dense = [0] * (served.gamma + 1)
+    lengths: dict[str, list[int]] = {}
+    for drafted, kept in drafts:
+        dense[kept] += 1
+        lengths.setdefault(str(drafted), [0] * (drafted + 1))[kept] += 1
+    if served.block == "lengths":
+        found["acceptance_histogram_by_draft_length"] = lengths
+    else:
+        found["acceptance_histogram"] = dense
+    if served.block == "detailed" and drafts:
+        found["per_step_drafted"] = [d for d, _ in drafts]
+        found["per_step_accepted"] = [k for _, k in drafts]
     return {"metrics": {"speculative_decoding": found}}
 
 

@@ -92,10 +92,11 @@ FLOORS: list[tuple[list[str], set[str]]] = [
         placed(
             """
             serving: faults sse transport steps counts replies dialects metrics ask service
-                hosting llamacpp_host
+                hosting llamacpp_host vllm_probe vllm_host vllm_command
             specbench: serving
             engines: base failures rows selftest loop torch_engine probe arguments served
-                server_engine llamacpp_engine generate_tape transformers_engine
+                server_engine llamacpp_engine vllm_drafts vllm_engine generate_tape
+                transformers_engine
             specbench: engines
             """
         ),

@@ -59,7 +59,7 @@ def test_vllm_counters_around_a_request_are_its_steps() -> None:
 
 
 def test_vllm_block_of_a_request_is_its_steps() -> None:
-    with serving(plan=PLAN, block=True) as served:
+    with serving(plan=PLAN, block="lengths") as served:
         found = reply(opened(served))
     assert shown(from_counted(Asked(3, 1, 9), found.counted)) == BY_HAND
 

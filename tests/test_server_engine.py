@@ -73,7 +73,7 @@ def test_counters_of_vllm_become_columns_whatever_the_batch(at: Path, batch: str
 
 
 def test_block_of_a_request_serves_where_metrics_are_disabled(at: Path) -> None:
-    row = measured(at, "block", block=True, metrics=False)
+    row = measured(at, "block", block="lengths", metrics=False)
     check_by_hand(row)
     assert row["alpha_kind"] == "positions"
 

@@ -147,6 +147,14 @@ EngineArg = Annotated[
         rich_help_panel=HOW,
     ),
 ]
+EnginePython = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH",
+        help="Python of the environment that vLLM is installed in.",
+        rich_help_panel=HOW,
+    ),
+]
 Margin = Annotated[
     str | None,
     typer.Option(help="What counts as a difference, 0.03 is 3 %.", rich_help_panel=HOW),

@@ -40,6 +40,7 @@ def run(
     forward: options.Forward = None,
     engine: options.Engine = None,
     engine_arg: options.EngineArg = None,
+    engine_python: options.EnginePython = None,
     margin: options.Margin = None,
     trust_remote_code: options.TrustRemoteCode = None,
     keep_going: options.KeepGoing = False,

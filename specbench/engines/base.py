@@ -31,6 +31,8 @@ class Settings:
     trust_remote_code: bool = False
     arguments: tuple[tuple[str, str], ...] = ()
     """`--engine-arg`: names and values, those of this engine."""
+    python: str = ""
+    """`--engine-python`: for an engine that has an environment of its own."""
     gammas: tuple[int, ...] = ()
     """Every γ that will be asked for, 0 included, for engines that prepare them ahead."""
 

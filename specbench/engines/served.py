@@ -25,7 +25,7 @@ from specbench.serving.faults import ServerFault
 from specbench.serving.metrics import Counters
 from specbench.serving.replies import Reply
 from specbench.serving.service import Service
-from specbench.serving.steps import Contradiction, Counted, traced
+from specbench.serving.steps import Contradiction, Counted, aligned, traced
 
 PROBE = "The"
 WARM_UP_TOKENS = 16
@@ -39,11 +39,16 @@ class ServedEngine:
     """Requests to one server per γ; a subclass says where they are."""
 
     name = ""
+    in_turn = False
+    """Whether there is one server at a time, which is started anew for another γ."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.tokenizer: Any = None
         self.draft: DraftRef | None = None
+        self._to_warm: tuple[Prompt, ...] = ()
+        self._warmed: set[str] = set()
+        """Cells that the server which is there was warmed up for."""
 
     def service(self, gamma: int) -> Service:
         """The server that drafts γ tokens."""
@@ -70,15 +75,27 @@ class ServedEngine:
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
 
     def warm_up(self, cells: Sequence[Cell], prompts: Sequence[Prompt]) -> None:
-        """Requests of every cell, outside all counts; a fault is found again when measured."""
-        tokens = min(WARM_UP_TOKENS, self.settings.max_new_tokens)
+        """Requests of every cell, outside all counts; a fault is found again when measured.
+
+        A server that is started for its cell is warmed up then.
+        """
+        if self.in_turn:
+            self._to_warm = tuple(prompts)
+            return
         for cell in cells:
-            if prompts:
-                self._batch(cell, prompts, 0, tokens)
+            self._warm(cell, prompts)
+
+    def _warm(self, cell: Cell, prompts: Sequence[Prompt]) -> None:
+        tokens = min(WARM_UP_TOKENS, self.settings.max_new_tokens)
+        if prompts:
+            self._batch(cell, prompts, 0, tokens)
 
     def generate(self, cell: Cell, prompts: Sequence[Prompt], repeat: int) -> list[Generation]:
         """One batch; what failed is told by its status, and the sweep can go on."""
         limit = self.service(cell.gamma).context
+        if self.in_turn and cell.id not in self._warmed:
+            self._warm(cell, self._to_warm or prompts)
+            self._warmed.add(cell.id)
         fitting = [p for p in prompts if len(p.token_ids) < limit]
         done = dict(
             zip(
@@ -165,11 +182,11 @@ class ServedEngine:
         if not gamma:
             return plain(asked, counted)
         steps = None
+        eos, own = reply.finish_reason == "eos", self.own_length
         if reply.seen:
-            eos = reply.finish_reason == "eos"
-            steps = traced(
-                reply.seen, reply.num_tokens, gamma, ended_by_eos=eos, own_length=self.own_length
-            )
+            steps = traced(reply.seen, reply.num_tokens, gamma, ended_by_eos=eos, own_length=own)
+        elif counted is not None and counted.in_order is not None:
+            steps = aligned(counted, reply.sizes, gamma, ended_by_eos=eos, own_length=own)
         if steps is not None:
             return from_steps(asked, steps)
         return from_counted(asked, counted) if counted else None
@@ -237,6 +254,11 @@ class ServedEngine:
             notes.append("the server had prompts in its cache, so that ttft_ms is too short")
         if reply.num_prompt_tokens not in (None, len(prompt.token_ids)):
             notes.append("the server makes other tokens of the prompts than the target's tokenizer")
+        if reply.ran_over and reply.finish_reason == "eos":
+            notes.append(
+                "drafts behind an EOS are counted as accepted: vLLM tells them apart with "
+                "--per-request-spec-decode-metrics detailed"
+            )
         if batch.cpu_s > CLIENT_SHARE * sum(r.last_s for r in batch.replies):
             notes.append(
                 "this client computes over 2 % of the requests' time: times are its own in part"

@@ -17,7 +17,7 @@ from specbench.engines.base import DraftRef, Settings
 from specbench.engines.served import ServedEngine
 from specbench.errors import CellRefused, PairRefused, UsageError, clean
 from specbench.models.lm import UNLIMITED
-from specbench.records import Cell, Generation, Prompt
+from specbench.records import Cell, Prompt
 from specbench.serving.faults import ServerFault
 from specbench.serving.service import Service, open_service
 from specbench.serving.transport import Address, address_of, get_json
@@ -52,7 +52,6 @@ class ServerEngine(ServedEngine):
         self._open: dict[int, Service] = {}
         self._serving: int | None = None
         """The γ that the last restart was for."""
-        self._warm: tuple[Prompt, ...] = ()
 
     def open_target(self) -> None:
         """The tokenizer, and every server that has to be there already."""
@@ -82,19 +81,6 @@ class ServerEngine(ServedEngine):
 
     def prepare(self, cells: Sequence[Cell], prompts: Sequence[Prompt]) -> None:
         """Every server is there, or comes when its cell does."""
-
-    def warm_up(self, cells: Sequence[Cell], prompts: Sequence[Prompt]) -> None:
-        """As ever; a server that is restarted for its cell is warmed up then."""
-        if self.restart:
-            self._warm = tuple(prompts)
-        else:
-            super().warm_up(cells, prompts)
-
-    def generate(self, cell: Cell, prompts: Sequence[Prompt], repeat: int) -> list[Generation]:
-        """One batch, behind a warm-up where the server was restarted for it."""
-        if self.restart and self._serving != cell.gamma:
-            super().warm_up([cell], self._warm or prompts)
-        return super().generate(cell, prompts, repeat)
 
     def service(self, gamma: int) -> Service:
         """The server of this γ, restarted for it where that was asked for."""
@@ -138,6 +124,7 @@ class ServerEngine(ServedEngine):
     def _restart(self, gamma: int) -> None:
         """Run the user's command for this γ and wait until the server answers again."""
         self._serving = None
+        self._warmed.clear()
         self._open.pop(gamma, None)
         command = [part.replace(HOLE, str(gamma)) for part in self.restart]
         try:

@@ -30,6 +30,7 @@ def settings_of(recipe: Recipe) -> Settings:
         ignore_eos=sampling.ignore_eos,
         trust_remote_code=measure.trust_remote_code,
         arguments=arguments_of(measure.engine[0], recipe),
+        python=measure.engine_python or "",
         gammas=recipe.gammas_with_baseline,
     )
 

@@ -6,6 +6,7 @@ server says in `/v1/models` what it is; what is not known is asked in OpenAI's w
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
@@ -192,19 +193,39 @@ def _openai_counts(payload: Payload, times: Payload) -> Counted | None:
             _count(block, "num_accepted_draft_tokens"),
             drafts=steps,
             steps=_histogram(block),
+            in_order=_in_order(block, steps),
         )
     drafted, accepted = (_count(times, name) for name in ("draft_n", "draft_n_accepted"))
     return None if drafted is None else Counted(drafted, accepted)
 
 
 def _histogram(block: Payload) -> Mapping[tuple[int, int], int] | None:
-    """Steps by tokens drafted and kept, where the block has them by draft length."""
+    """Steps by tokens drafted and kept, as far as the block has them.
+
+    Some releases have them by draft length; others by kept drafts alone, which is as much where
+    every draft was of the full length, or each step in order.
+    """
     found: dict[tuple[int, int], int] = {}
     for length, steps in _part(block, "acceptance_histogram_by_draft_length").items():
-        for kept, number in enumerate(steps if isinstance(steps, list) else ()):
-            if number and length.isdecimal():
-                found[int(length), kept] = int(number)
-    return found or None
+        if length.isdecimal():
+            found |= {(int(length), kept): n for kept, n in enumerate(_ids(steps)) if n}
+    if found:
+        return found
+    number, kept = _count(block, "num_spec_steps"), _ids(block.get("acceptance_histogram"))
+    longest, drafted = _count(block, "num_spec_tokens"), _count(block, "num_draft_tokens")
+    if number and longest and drafted == number * longest and sum(kept) == number:
+        return {(longest, at): steps for at, steps in enumerate(kept) if steps}
+    return Counter(_in_order(block, number or 0) or ()) or None
+
+
+def _in_order(block: Payload, number: int) -> tuple[tuple[int, int], ...] | None:
+    """Drafted and kept of each step, where the block is `detailed`; without a step it has none."""
+    if not number:
+        return ()
+    drafted, kept = (_ids(block.get(f"per_step_{name}")) for name in ("drafted", "accepted"))
+    if len(drafted) != number or len(kept) != number:
+        return None
+    return tuple(zip(drafted, kept, strict=True))
 
 
 def _part(payload: Payload, name: str) -> Payload:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import selectors
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,8 +29,20 @@ WAIT_S = 5.0
 class Host:
     """A server in a process of its own that prints one line when it is ready."""
 
-    def __init__(self, command: Sequence[str], mark: str, timeout_s: float) -> None:
-        """Start it; `mark` is what its line begins with. A server that does not come is a fault."""
+    def __init__(
+        self,
+        command: Sequence[str],
+        mark: str,
+        timeout_s: float,
+        patience_s: float = WAIT_S,
+        reason: str = "",
+    ) -> None:
+        """Start it; `mark` is what its line begins with. A server that does not come is a fault.
+
+        `patience_s` is for it to end by itself, before it and its group are ended by force.
+        `reason` is a pattern of lines that say why a server ended, before its last ones.
+        """
+        self._reason = reason
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         self._process = subprocess.Popen(
             list(command),
@@ -38,7 +52,7 @@ class Host:
             env=with_package(os.environ),
             start_new_session=True,
         )
-        self._end = weakref.finalize(self, ended, self._process, self._log)
+        self._end = weakref.finalize(self, ended, self._process, self._log, patience_s)
         try:
             self.said = self._awaited(mark.encode(), timeout_s)
         except BaseException:
@@ -51,11 +65,22 @@ class Host:
         return self._process.poll() is None
 
     def last_lines(self) -> str:
-        """What it wrote to its log last."""
+        """What it wrote to its log last, behind the reason of its end if that stands further up."""
         size = self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, size - LINES * COLUMNS * 4))
         lines = self._log.read().decode("utf-8", "replace").splitlines()
-        return "\n".join(clean(line)[:COLUMNS] for line in lines[-LINES:] if line.strip())
+        last = [clean(line)[:COLUMNS] for line in lines[-LINES:] if line.strip()]
+        why = clean(self.found(self._reason))[:COLUMNS] if self._reason else ""
+        return "\n".join([why, *last] if why and not any(why in line for line in last) else last)
+
+    def found(self, pattern: str) -> str:
+        """What a group of the pattern's last match in the log holds, empty if there is none."""
+        self._log.seek(0)
+        out = ""
+        for line in self._log:
+            if match := re.search(pattern, line.decode("utf-8", "replace")):
+                out = match[1]
+        return out
 
     def stop(self) -> None:
         """End it: by closing its input, then by force. So does forgetting it."""
@@ -83,17 +108,17 @@ class Host:
         raise ServerFault("timeout", f"not ready within {timeout_s:g} s\n{self.last_lines()}")
 
 
-def ended(process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
-    """See a process to its end."""
+def ended(process: subprocess.Popen[bytes], log: IO[bytes], patience_s: float) -> None:
+    """See a process to its end, and whatever it started in its group."""
     assert process.stdin is not None
     assert process.stdout is not None
     with suppress(BrokenPipeError):
         process.stdin.close()
-    try:
-        process.wait(WAIT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(patience_s)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
     process.stdout.close()
     log.close()
 

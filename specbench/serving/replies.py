@@ -62,11 +62,21 @@ class Reply:
     """From the request's leaving to the last token's arrival."""
     seen: tuple[Seen, ...] = ()
     counted: Counted | None = None
+    sizes: tuple[int, ...] = ()
+    """Tokens of each event that had some; empty where the server does not give every id."""
 
     @property
     def decode_s(self) -> float:
         """Time of the tokens behind the first one."""
         return self.last_s - self.first_s
+
+    @property
+    def ran_over(self) -> bool:
+        """Whether totals alone are told, and of more than was delivered: a last step was cut."""
+        told = self.counted
+        if told is None or told.accepted is None or told.drafts is None or told.in_order:
+            return False
+        return told.accepted + told.drafts > self.num_tokens - 1
 
     @property
     def tpot_s(self) -> float | None:
@@ -84,6 +94,7 @@ class Reading:
     text: list[str] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
     first_at: float | None = None
     last_at: float = 0.0
     finish: str = ""
@@ -98,6 +109,8 @@ class Reading:
             self.text, self.token_ids = [], []
         self.text.append(piece.text)
         self.token_ids += piece.token_ids
+        if piece.token_ids:
+            self.sizes.append(len(piece.token_ids))
         self.finish = piece.finish or self.finish
         self.counted = piece.counted or self.counted
         for name in ("num_tokens", "num_prompt_tokens", "num_cached"):
@@ -140,6 +153,7 @@ class Reading:
             self.last_at - sent_s,
             tuple(self.seen),
             self.counted,
+            tuple(self.sizes) if whole and sum(self.sizes) == tokens else (),
         )
 
 

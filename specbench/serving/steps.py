@@ -58,6 +58,8 @@ class Counted:
     """Steps with a draft."""
     positions: tuple[int, ...] = ()
     """Steps that kept the first 1, 2, … drafts."""
+    in_order: tuple[tuple[int, int], ...] | None = None
+    """Tokens drafted and drafts kept of each step with a draft, as they came."""
 
 
 def traced(
@@ -110,6 +112,63 @@ def traced(
     if end < tokens:
         return None
     return _closed(runs, end - tokens, gamma, ended_by_eos, own_length)
+
+
+def aligned(
+    counted: Counted,
+    sizes: Sequence[int],
+    gamma: int,
+    *,
+    ended_by_eos: bool,
+    own_length: bool,
+) -> tuple[Step, ...] | None:
+    """The steps of a request from its steps with a draft, and the tokens that came together.
+
+    vLLM tells the steps with a draft in order, kept drafts as decided, and sends the tokens of each
+    step in an event of their own: steps without a draft are those that are left over, and the last
+    event shows how much of the last step was delivered.
+
+    Parameters
+    ----------
+    sizes
+        Tokens of each event, the prompt pass's first.
+
+    Returns
+    -------
+        The steps, those without a draft in front, as their places are not told; None where events
+        were sent together, so that the end of the last step is not known.
+
+    Examples
+    --------
+    Three drafts of 3 tokens, of which 1, 3 and 3 were kept, and of the last step 2 tokens came:
+
+    >>> told = Counted(in_order=((3, 1), (3, 3), (3, 3)))
+    >>> steps = aligned(told, (1, 1, 2, 4, 1, 2), 3, ended_by_eos=False, own_length=True)
+    >>> [(s.drafted, s.kept, s.emitted) for s in steps]
+    [(0, 0, 1), (0, 0, 1), (3, 1, 2), (3, 3, 4), (3, 3, 2)]
+    """
+    drafts = counted.in_order
+    if drafts is None or not sizes or sizes[0] != 1 or min(sizes) < 1:
+        return None
+    if any(not 0 <= kept <= drafted for drafted, kept in drafts):
+        raise Contradiction("more drafts kept in a step than were drafted there")
+    if any(drafted > gamma for drafted, _ in drafts):
+        raise Contradiction(f"steps of more drafts than gamma {gamma}")
+    steps = sizes[1:]
+    came = [size for size in steps if size > 1]
+    whole = [kept + 1 for _, kept in drafts if kept]
+    over = 0
+    if came != whole:
+        last = steps[-1] if steps else 0
+        cut = [*whole[:-1], *([last] if last > 1 else [])]
+        if not whole or not drafts[-1][1] or came != cut or not 0 < last < whole[-1]:
+            return None
+        over = whole[-1] - last
+    undrafted = len(steps) - len(drafts)
+    if undrafted < 0:
+        return None
+    runs = [(0, 0)] * undrafted + list(drafts)
+    return _closed(runs, over, gamma, ended_by_eos, own_length)
 
 
 def _closed(

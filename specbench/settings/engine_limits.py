@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from specbench.engine_table import ENGINES, OWN, EngineRow
 from specbench.errors import UsageError
@@ -20,6 +20,15 @@ def refuse_unable(recipe: Recipe) -> None:
         for what, hint in (*_pair(row, recipe), *_laws(row, recipe), *_machine(row, recipe)):
             raise UsageError(f"--engine {name}: {what}", where=f"{name}: {row.runs}", hint=hint)
     _refuse_arguments(recipe)
+    if recipe.measure.engine_python and not any(
+        ENGINES[name].own_python for name in recipe.measure.engine
+    ):
+        asked = ", ".join(recipe.measure.engine)
+        names = ", ".join(name for name, row in ENGINES.items() if row.own_python)
+        raise UsageError(
+            f"--engine-python: {asked} runs in no environment of its own",
+            hint=f"for --engine {names}",
+        )
 
 
 def refuse_other(recipe: Recipe, what: str) -> None:
@@ -65,12 +74,12 @@ def _machine(row: EngineRow, recipe: Recipe) -> Iterator[Refusal]:
 
 
 def _refuse_arguments(recipe: Recipe) -> None:
-    """An argument has to be one that each engine of the recipe, or the only one, takes."""
+    """An argument has to be one that an engine of the recipe takes; `ENGINE.NAME` is for one."""
     rows = [ENGINES[name] for name in recipe.measure.engine]
     known = {option for row in rows for option in row.options}
     for argument in recipe.measure.engine_args:
         name = argument.partition("=")[0]
-        if name in known or any(row.any_options for row in rows):
+        if any(_own_name(row, rows, name) for row in rows):
             continue
         ends = did_you_mean(name, known, otherwise=f" (they take {', '.join(sorted(known))})")
         names = ", ".join(row.name for row in rows)
@@ -80,11 +89,27 @@ def _refuse_arguments(recipe: Recipe) -> None:
         )
 
 
+def _own_name(row: EngineRow, rows: Sequence[EngineRow], name: str) -> str:
+    """What an argument is called at one of several engines; empty where it is not for it.
+
+    Without the name of an engine before it, an argument that an engine lists is for those that
+    list it, and any other for all that pass arguments on.
+    """
+    engine, dot, rest = name.partition(".")
+    if dot and engine in ENGINES:
+        return rest if engine == row.name and (row.any_options or rest in row.options) else ""
+    if name in row.options:
+        return name
+    listed = any(name in other.options for other in rows)
+    return name if row.any_options and not listed else ""
+
+
 def arguments_of(name: str, recipe: Recipe) -> tuple[tuple[str, str], ...]:
     """The recipe's arguments that one engine takes, as names and values."""
-    row = ENGINES[name]
+    rows = [ENGINES[one] for one in recipe.measure.engine]
     found = (argument.partition("=") for argument in recipe.measure.engine_args)
-    return tuple((n, v) for n, _, v in found if row.any_options or n in row.options)
+    own = ((_own_name(ENGINES[name], rows, n), v) for n, _, v in found)
+    return tuple((n, v) for n, v in own if n)
 
 
 def by_engine(recipe: Recipe) -> dict[str, Recipe]:
@@ -94,5 +119,8 @@ def by_engine(recipe: Recipe) -> dict[str, Recipe]:
 
 def _alone(recipe: Recipe, name: str) -> Recipe:
     given = tuple(f"{n}={v}" for n, v in arguments_of(name, recipe))
-    own = recipe.measure.model_copy(update={"engine": (name,), "engine_args": given})
+    python = recipe.measure.engine_python if ENGINES[name].own_python else None
+    own = recipe.measure.model_copy(
+        update={"engine": (name,), "engine_args": given, "engine_python": python}
+    )
     return recipe.model_copy(update={"measure": own})

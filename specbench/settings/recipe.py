@@ -144,8 +144,11 @@ def canonical(recipe: Recipe) -> dict[str, Any]:
     measure = data["measure"]
     if len(measure["engine"]) == 1:
         (measure["engine"],) = measure["engine"]
-    if not measure["engine_args"]:
-        del measure["engine_args"]
+    for key in ("engine_args", "engine_python"):
+        if not measure[key]:
+            del measure[key]
+    if "engine_python" in measure:
+        measure["engine_python"] = portable(measure["engine_python"])
     data["prompts"]["dataset"] = portable(recipe.prompts.dataset)
     return data
 

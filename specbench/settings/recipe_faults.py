@@ -49,6 +49,7 @@ FLAGS: dict[str, tuple[str, ...]] = {
     **{flag: ("sampling", flag) for flag in _SAMPLING},
     **{flag: ("measure", flag) for flag in _MEASURE},
     "engine_arg": ("measure", "engine_args"),
+    "engine_python": ("measure", "engine_python"),
 }
 """Each flag of the command line, by its parameter's name, and the key that it sets."""
 
@@ -67,7 +68,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     ),
     "prompts": tuple(_PROMPTS.values()),
     "sampling": _SAMPLING,
-    "measure": (*_MEASURE, "engine_args"),
+    "measure": (*_MEASURE, "engine_args", "engine_python"),
     "check": ("min_speedup", "min_alpha", "max_tau_gap", "max_regression"),
     "target": ("ref", "name"),
 }

@@ -85,6 +85,8 @@ class MeasureConfig(Part):
     forward: str = "eager"
     engine: Annotated[tuple[str, ...], choices(ENGINES)] = (OWN,)
     engine_args: Annotated[tuple[str, ...], BeforeValidator(assignments)] = ()
+    engine_python: str | None = None
+    """The Python of an engine that has an environment of its own."""
     trust_remote_code: bool = False
     margin: Annotated[float, number(Range(0, 1, whole=False, below=True))] = 0.03
     """What counts as a difference, as a fraction."""

@@ -54,8 +54,22 @@ def test_known_coefficients_come_back() -> None:
 def test_a_knee_is_found_where_it_lies() -> None:
     b, s, g = grid((1, 2, 4, 8, 16, 32, 64), CONTEXTS, GAMMAS)
     found = fit(VERIFY, Steps(b, s, g, hidden(b, s, g, knee=64.0)))
+    assert not found.early
     assert found.knee == pytest.approx(64.0)
     assert found.seconds == pytest.approx([5e-3, 1e-5, 2e-9, 1e-10, 8e-6], rel=1e-6)
+
+
+def test_small_products_that_cost_more_a_token_are_found() -> None:
+    """The first 12 tokens cost 50 µs more each: the term is paid up to the knee, and no further."""
+    b, s, g = grid((1, 2, 4, 8, 16, 32, 64), CONTEXTS, GAMMAS)
+    extra = 5e-5 * np.minimum(b * (g + 1), 12.0)
+    found = fit(VERIFY, Steps(b, s, g, hidden(b, s, g, dense=0.0) + extra))
+    assert found.early
+    assert found.knee == pytest.approx(12.0)
+    assert found.seconds == pytest.approx([5e-3, 1e-5, 2e-9, 1e-10, 5e-5], rel=1e-6)
+    assert found.predict(64, 128, 15) == pytest.approx(
+        hidden(64.0, 128.0, 15.0, dense=0.0) + 6e-4, rel=1e-6
+    )
 
 
 def test_noise_alone_makes_no_knee() -> None:

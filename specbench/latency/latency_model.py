@@ -1,15 +1,16 @@
 """Step times as a function of batch, context and tokens per row, fitted to measured ones.
 
-Each phase of a cycle is a sum of terms that are paid once, per token fed, per visible token, and
-per token fed beyond a knee, from which on products and not bytes set the pace. All terms are
-non-negative, and relative errors are made small, so that short steps count like long ones.
+Each phase of a cycle is a sum of terms that are paid once, per token fed and per visible token, and
+of one with a knee: per token fed beyond it, where products and not bytes set the pace from there
+on, or per token up to it, where small products use less of the device than large ones. All terms
+are non-negative, and relative errors are made small, so that short steps count like long ones.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -97,11 +98,13 @@ class Fit:
 
     form: Form
     seconds: tuple[float, ...]
-    """Of each term, and last that beyond the knee."""
+    """Of each term, and last that on one side of the knee."""
     knee: float | None
-    """Tokens fed from which on a pass grows faster; None where no knee shows."""
+    """Tokens fed at which a pass begins to grow faster, or slower; None where no knee shows."""
     residuals: Floats
     """Predicted over measured, less 1, of each point fitted."""
+    early: bool = False
+    """Whether the last term is paid up to the knee, and not beyond it."""
 
     def predict(self, batch: npt.ArrayLike, context: npt.ArrayLike, gamma: npt.ArrayLike) -> Floats:
         """Seconds at any batch, context and γ, which are broadcast."""
@@ -111,7 +114,7 @@ class Fit:
         terms = self.form.terms(b, s, g)
         found = np.asarray(sum(c * t for c, t in zip(self.seconds, terms, strict=False)))
         if self.knee is not None:
-            found = found + self.seconds[-1] * _beyond(self.form, b, g, self.knee)
+            found = found + self.seconds[-1] * _hinge(self.form, b, g, self.knee, self.early)
         return np.asarray(found, dtype=np.float64)
 
     @property
@@ -125,8 +128,11 @@ class Fit:
         return float(np.max(np.abs(self.residuals)))
 
 
-def _beyond(form: Form, batch: Floats, gamma: Floats, knee: float) -> Floats:
-    return np.asarray(form.times(gamma) * np.maximum(form.load(batch, gamma) - knee, 0.0))
+def _hinge(form: Form, batch: Floats, gamma: Floats, knee: float, early: bool) -> Floats:
+    """Tokens fed up to the knee, or beyond it."""
+    load = form.load(batch, gamma)
+    tokens = np.minimum(load, knee) if early else np.maximum(load - knee, 0.0)
+    return np.asarray(form.times(gamma) * tokens)
 
 
 def fit(form: Form, steps: Steps) -> Fit:
@@ -159,12 +165,18 @@ def fit(form: Form, steps: Steps) -> Fit:
 
 
 def _bent(form: Form, steps: Steps, columns: Sequence[Floats]) -> Fit | None:
+    """The better of the fits with a term beyond a knee and up to one."""
+    found = [one for early in (False, True) if (one := _kneed(form, steps, columns, early))]
+    return min(found, key=_squares, default=None)
+
+
+def _kneed(form: Form, steps: Steps, columns: Sequence[Floats], early: bool) -> Fit | None:
     """The fit with the best knee: of all places between the measured loads, then near that one."""
     from scipy.optimize import minimize_scalar
 
     def at(knee: float) -> Fit:
-        beyond = _beyond(form, steps.batch, steps.gamma, knee)
-        return _solved(form, steps, (*columns, beyond), knee)
+        hinge = _hinge(form, steps.batch, steps.gamma, knee, early)
+        return replace(_solved(form, steps, (*columns, hinge), knee), early=early)
 
     def squares(knee: float) -> float:
         return _squares(at(knee))

@@ -218,6 +218,7 @@ def _refuse(one: DraftMap, *, extrapolate: bool) -> str:
             where="a model says nothing sure beyond its points",
             hint="--extrapolate to see them all the same, marked; or a smaller map",
         )
-    if one.model.verify.knee is None and "batch ×" in why:
+    verify = one.model.verify
+    if (verify.knee is None or verify.early) and "batch ×" in why:
         text += "; no knee was seen, so that products may set the pace earlier than is drawn"
     return f"extrapolated, {text}"

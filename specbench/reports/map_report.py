@@ -115,7 +115,8 @@ def _terms(fit: Fit) -> str:
         if seconds > 0
     ]
     if fit.knee is not None:
-        parts.append(f"{1e6 * fit.seconds[-1]:.3g} a token beyond {fit.knee:.3g}")
+        side = "up to" if fit.early else "beyond"
+        parts.append(f"{1e6 * fit.seconds[-1]:.3g} a token {side} {fit.knee:.3g}")
     return " + ".join(parts) or "0"
 
 

@@ -23,7 +23,8 @@ import numpy as np
 
 from specbench.cli.run_flow import opened, recipe_of
 from specbench.engines.probe import time_cycles
-from specbench.latency.latency_model import Floats, LatencyModel, fit_cycles
+from specbench.latency.latency_model import LatencyModel, fit_cycles
+from specbench.latency.step_forms import Floats
 from specbench.measure.opening import draft_ref
 from specbench.prompt_sets.long_prompts import prepare_lengths
 from specbench.settings.recipe import laws

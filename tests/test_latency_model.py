@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from specbench.closed_form import theory
-from specbench.latency.latency_model import DRAFT, VERIFY, LatencyModel, Steps, fit, fit_cycles
+from specbench.latency.latency_model import LatencyModel, Steps, fit, fit_cycles
 from specbench.latency.speed_map import Taus, constant, crossing, inflection_context, surface
+from specbench.latency.step_forms import DRAFT, VERIFY
 
 BATCHES, CONTEXTS, GAMMAS = (1, 4, 16, 64), (128, 512, 2048, 8192), (0, 1, 3, 7)
 

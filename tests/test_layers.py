@@ -47,7 +47,7 @@ FLOORS: list[tuple[list[str], set[str]]] = [
             latency: ranking
             estimators: changes gates
             settings: forward_modes
-            latency: roofline memory_need latency_model device_spec speed_map
+            latency: roofline memory_need step_forms latency_model device_spec speed_map
             """
         ),
         {"numpy"},

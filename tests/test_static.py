@@ -7,12 +7,14 @@ step takes from outside its two buffers shows as a wrong text.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import torch
+import torch._dynamo
 from models import build, counts, drafter, outputs, plain, rnd, run
 from models import lm as loaded
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -152,6 +154,55 @@ def test_the_context_limit_holds_where_slots_are_more() -> None:
     want = run(loaded(target), None, [[3, 1, 4]], 0, max_new=60)
     assert outputs(found) == outputs(want)
     assert len(outputs(found)[0]) == 37
+
+
+def test_every_step_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve widths of one model: as many graphs, and none that runs uncompiled in silence.
+
+    The shapes are those of `torch.compile`; what stands behind it makes no code, to save time.
+    """
+    compiling = functools.partial(torch.compile, backend="eager")
+    monkeypatch.setattr(torch, "compile", compiling)
+    counted = torch._dynamo.utils.counters["stats"]
+    model, runner = rnd(), Compiled()
+    with torch.inference_mode():
+        session = Pool(runner)(loaded(model), 1, 64, "target")
+        before = counted["unique_graphs"]
+        session.prepare(range(1, 13))
+        assert runner.steps == 12
+        assert counted["unique_graphs"] - before == 12
+        tokens = torch.tensor([[5] * 40])
+        session.prefill(tokens, 20)
+        wanted = loaded(model).session(1, 64)
+        wanted.prefill(tokens, 20)
+        for width in range(1, 13):
+            got = session.feed(tokens, 20, width, 20 + width, keep=1)
+            assert torch.allclose(got, wanted.feed(tokens, 20, width, 20 + width, keep=1))
+        assert counted["unique_graphs"] - before == 12
+
+
+class Doubling:
+    """In place of a model: a forward that is compiled anew for every width."""
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return 2 * ids
+
+
+def test_a_step_that_is_compiled_again_and_again_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the compiler gives up on a function it raises, and does not run it as it is."""
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    model: Any = Doubling()
+    step = Compiled().forward(model)
+
+    def feed_every() -> None:
+        for width in range(1, 16):
+            step(torch.ones(1, width))
+
+    assert step(torch.ones(1, 1)).tolist() == [[2.0]]
+    with pytest.raises(Exception, match="limit"):
+        feed_every()
 
 
 @pytest.mark.slow

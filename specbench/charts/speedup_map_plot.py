@@ -20,8 +20,8 @@ from specbench.charts.plot_style import (
     style_named,
 )
 from specbench.charts.plots import slug
-from specbench.latency.latency_model import Floats
 from specbench.latency.speed_map import Surface, surface
+from specbench.latency.step_forms import Floats
 from specbench.reports.batch_map import BatchMap, DraftMap
 from specbench.result_files.rank_files import read_steps
 

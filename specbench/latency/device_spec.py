@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from specbench.latency.latency_model import Floats
 from specbench.latency.roofline import Rates, Shape, step_floor
+from specbench.latency.step_forms import Floats
 
 HALF = 2
 """Bytes of a weight and of a key in half precision."""

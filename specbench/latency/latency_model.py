@@ -9,58 +9,18 @@ are non-negative, and relative errors are made small, so that short steps count 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from specbench.latency.step_forms import DRAFT, OTHER, VERIFY, Floats, Form
 
 ROUNDS = 4
 """Fits, each with weights from the one before."""
 WORTH = 2.0
 """A knee has to lower the information criterion by more than this, else there is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """The terms of one phase."""
-
-    names: tuple[str, ...]
-    terms: Callable[[Floats, Floats, Floats], tuple[Floats, ...]]
-    """From batch, context and γ to one column per name."""
-    load: Callable[[Floats, Floats], Floats]
-    """From batch and γ to the tokens that a pass is fed, on which the knee lies."""
-    times: Callable[[Floats], Floats]
-    """From γ to how often such a pass is made in a cycle."""
-
-
-def _ones(x: Floats) -> Floats:
-    return np.ones_like(x)
-
-
-VERIFY = Form(
-    ("1", "Bn", "BS", "BSn"),
-    lambda b, s, g: (_ones(b), b * (g + 1), b * s, b * s * (g + 1)),
-    lambda b, g: b * (g + 1),
-    _ones,
-)
-"""The target pass over n = γ + 1 tokens of each row."""
-DRAFT = Form(
-    ("1", "γ", "γB", "γBS"),
-    lambda b, s, g: (_ones(b), g, g * b, g * b * s),
-    lambda b, g: b + 0 * g,
-    lambda g: g,
-)
-"""γ one-token passes of the draft, and what a phase costs beside them."""
-OTHER = Form(
-    ("1", "B", "Bγ"),
-    lambda b, s, g: (_ones(b), b, b * g),
-    lambda b, g: b * (g + 1),
-    _ones,
-)
-"""Accepting, rollback, bookkeeping."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from specbench.latency.latency_model import Floats
+from specbench.latency.step_forms import Floats
 
 FINE = 256
 """Contexts between which a crossing is looked for."""

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import FunctionType, MethodType
 from typing import Any, Protocol
 
 import torch
@@ -59,17 +60,30 @@ class Eager:
 
 @dataclass(slots=True)
 class Compiled:
-    """Forwards through `torch.compile` at fixed shapes; one compilation per width and slab."""
+    """Forwards through `torch.compile` at fixed shapes; one compilation per step.
+
+    Compilations are kept by a function's code, a few at most, and what goes beyond them would run
+    uncompiled without a word. So each step has a function of its own, and one that has to be
+    compiled too often is an error.
+    """
 
     seconds: float = 0.0
-    _made: dict[int, Forward] = field(default_factory=dict)
+    steps: int = 0
+    """Compiled so far."""
 
     def forward(self, lm: CausalLM) -> Forward:
-        """The compiled forward of a model, made once."""
-        if id(lm) not in self._made:
-            with _silent():
-                self._made[id(lm)] = torch.compile(lm.forward, dynamic=False)
-        return self._made[id(lm)]
+        """A compiled forward of a model, for the shapes of one step."""
+        import torch._dynamo
+
+        torch._dynamo.config.fail_on_recompile_limit_hit = True
+        self.steps += 1
+        plain = type(lm).forward
+        code = plain.__code__.replace(co_name=f"forward_{self.steps}")
+        own = FunctionType(code, plain.__globals__, code.co_name, plain.__defaults__)
+        own.__kwdefaults__ = plain.__kwdefaults__
+        with _silent():
+            compiled: Forward = torch.compile(MethodType(own, lm), dynamic=False)
+        return compiled
 
     def capture(self, run: Run) -> Run:
         """Compile by running twice: the second run uses what the first one made."""

@@ -11,8 +11,9 @@ import numpy as np
 from specbench.closed_form import theory
 from specbench.errors import UsageError
 from specbench.judgement.view import mapping
-from specbench.latency.latency_model import Floats, LatencyModel
+from specbench.latency.latency_model import LatencyModel
 from specbench.latency.speed_map import Crossing, Surface, Taus, constant, crossing, surface
+from specbench.latency.step_forms import Floats
 from specbench.result_files.map_files import KIND, is_map, read_models, read_taus
 from specbench.result_files.results import read_manifest
 from specbench.wording import count

@@ -60,9 +60,9 @@ FLOORS: list[tuple[list[str], set[str]]] = [
             prompt_sets: prompt_files
             settings: model_refs
             prompt_sets: prompt_rows prompt_hub prompts long_prompts
-            result_files: files lock schema checked contradictions rows results cycle_sums cells
-                acceptance matched score_files scored_cells recovery summary journal rank_files
-                rank_read map_files
+            result_files: files lock schema csv_columns checked contradictions rows results
+                cycle_sums cells acceptance matched score_files scored_cells recovery summary
+                journal rank_files rank_read map_files
             """
         ),
         {"numpy", "pydantic", "pydantic_core", "yaml"},

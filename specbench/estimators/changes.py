@@ -201,9 +201,9 @@ def p_of(value: float | None, se: float | None, degrees: float) -> float | None:
         return None
     if se <= DUST:
         return 1.0 if abs(value) <= DUST else 0.0
-    from scipy import stats as law
+    from scipy.special import stdtr
 
-    return float(2 * law.t.sf(abs(value) / se, max(degrees, 1.0)))
+    return float(2 * stdtr(max(degrees, 1.0), -abs(value) / se))
 
 
 def adjusted(changes: Sequence[Change]) -> list[Change]:

@@ -239,10 +239,16 @@ def _mean_products(texts: Texts) -> Floats:
     product = np.zeros((n + 1, len(texts.lengths)))
     product[0] = 1.0
     k = np.arange(1, n + 1)[:, None]
+    keep = np.ascontiguousarray(texts.keep.T)
+    shortest = int(texts.lengths.min(initial=n))
     for j in range(1, n + 1):
-        used = k[:j]
-        longer = ((j - used) * product[1 : j + 1] + used * texts.keep[:, j - 1] * product[:j]) / j
-        product[1 : j + 1] = np.where(texts.lengths >= j, longer, product[1 : j + 1])
+        used, old = k[:j] / j, product[1 : j + 1]
+        longer = product[:j] * keep[j - 1]
+        longer -= old
+        longer *= used
+        longer += old
+        # Texts that have ended stay as they are.
+        product[1 : j + 1] = longer if j <= shortest else np.where(texts.lengths >= j, longer, old)
     return product
 
 

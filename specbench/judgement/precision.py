@@ -50,7 +50,7 @@ class _Estimate:
 
 def precisions(folder: Path, part: Part, baseline: Part | None) -> tuple[Precision, ...]:
     """α, τ and gap of a cell; its time per token and speedup over the prompts whole in both."""
-    cycles = per_cycle(cell_cycles(folder, part), part.gamma, own_length=part.lengths is not None)
+    cycles = _cycles(folder, part, own_length=part.lengths is not None)
     counts = [_Estimate("α", stats.alpha, (0, 1)), _Estimate("τ", stats.tau, (1, part.gamma + 1))]
     if part.gamma > 1:
         counts.append(_Estimate("gap", stats.tau_gap))
@@ -60,15 +60,22 @@ def precisions(folder: Path, part: Part, baseline: Part | None) -> tuple[Precisi
     return tuple(found)
 
 
-def _precision(one: _Estimate, sums: CellSums, cycles: CellSums, part: Part) -> Precision:
+def _cycles(folder: Path, part: Part, *, own_length: bool = False) -> CellSums | None:
+    """Every cycle of a cell as a cluster; None, without reading them, where there are too many."""
+    if part.sums.cycles.sum() > MOST_CYCLES:
+        return None
+    return per_cycle(cell_cycles(folder, part), part.gamma, own_length=own_length)
+
+
+def _precision(one: _Estimate, sums: CellSums, cycles: CellSums | None, part: Part) -> Precision:
     over = jackknife(one.statistic, sums, possible=one.possible, log=one.log)
     naive = _naive(one, cycles).se
     unit = 1.0 if one.log else abs(over.value or 0.0)
     return Precision(one.name, over, _effect(over, naive, unit), _halving(over, unit, part))
 
 
-def _naive(one: _Estimate, cycles: CellSums) -> Interval:
-    if not 1 < cycles.clusters <= MOST_CYCLES:
+def _naive(one: _Estimate, cycles: CellSums | None) -> Interval:
+    if cycles is None or cycles.clusters < 2:
         return Interval(None)
     return jackknife(one.statistic, cycles, log=one.log)
 
@@ -88,8 +95,10 @@ def _timed(folder: Path, part: Part, baseline: Part) -> list[Precision]:
     ]
 
 
-def _of_pair(folder: Path, cell: Part, part: Part, baseline: Part) -> CellSums:
+def _of_pair(folder: Path, cell: Part, part: Part, baseline: Part) -> CellSums | None:
     """The cycles of the clusters that are whole in both cells."""
+    if cell.sums.cycles.sum() > MOST_CYCLES:
+        return None
     sizes, others = part.whole.align(baseline.whole, join="inner")
     common = sizes.index[(sizes == others).to_numpy()]
     table = cell_cycles(folder, cell)

@@ -79,9 +79,9 @@ class Estimate:
             return None
         if self.se == 0:
             return 1.0 if self.value == 0 else 0.0
-        from scipy import stats
+        from scipy.special import stdtr
 
-        return float(2 * stats.t.sf(abs(self.value) / self.se, self.degrees))
+        return float(2 * stdtr(self.degrees, -abs(self.value) / self.se))
 
 
 def trimmed(values: Floats) -> Estimate:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -64,18 +64,21 @@ def write_scores(folder: Path, cell: str, scored: Iterable[ScoredGeneration]) ->
     fresh.replace(target)
 
 
-def read_scores(folder: Path, cell: str) -> pd.DataFrame | None:
-    """A cell's scores, or None where it was not scored."""
+def read_scores(folder: Path, cell: str, columns: Sequence[str] = COLUMNS) -> pd.DataFrame | None:
+    """A cell's scores, all columns or some, or None where it was not scored."""
     import pandas as pd
+    import pyarrow.parquet as pq
 
     path = score_path(folder, cell)
     if not path.is_file():
         return None
     with parquet(path):
-        found = pd.read_parquet(path)
         # Scores from before there was a confidence are read as having none.
         later = {"confidence": math.nan, BY_START: None}
-        return found.assign(**{n: found.get(n, v) for n, v in later.items()})[list(COLUMNS)]
+        there = pq.read_schema(path).names
+        found = pd.read_parquet(path, columns=[c for c in columns if c in there or c not in later])
+        absent = {n: v for n, v in later.items() if n in columns and n not in there}
+        return found.assign(**absent)[list(columns)]
 
 
 def _layout() -> Any:

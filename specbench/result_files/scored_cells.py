@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PERMUTED_TOKENS = 100_000
 """Above so many tokens the permutation test is left out: the others are sure enough there."""
 _KEY = ["prompt_id", "repeat"]
+_SCORE = [*_KEY, "position", "delivered", "tested", "overlap", "s", BY_START]
 _CYCLE = [
     *("index", "gamma", "num_accepted", "num_delivered", "censor"),
     *("draft_s", "verify_s", "other_s"),
@@ -180,7 +181,7 @@ def _scores(folder: Path, part: Part) -> pd.DataFrame | None:
 
 @lru_cache(maxsize=1)
 def _read(folder: Path, cell: str, _state: tuple[int, int]) -> pd.DataFrame | None:
-    table = read_scores(folder, cell)
+    table = read_scores(folder, cell, _SCORE)
     return None if table is None else table.astype({"repeat": "int64"})
 
 

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 
 from specbench.records import Sampling
 
+OTHER_CLIENT = "another client"
+"""In the reason of what was refused as a server's counters held somebody else's requests."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineRow:

@@ -99,7 +99,11 @@ def read_counters(path: str, gamma: int | None = None) -> CounterFile:
     `gamma` stands in where a row has none.
     """
     shown = "stdin" if path == STDIN else path
-    records = list(records_of(text_of(path, shown), shown))
+    text = text_of(path, shown)
+    if text.lstrip()[:1] in ("{", "["):
+        hint = f"specbench import {shown} reads other tools' JSON; here CSV with {HINT}"
+        raise UsageError(f"{shown} is JSON, not a table of counters", hint=hint)
+    records = list(records_of(text, shown))
     if not records:
         raise UsageError(f"{shown} is empty", hint=HINT)
     (line, header), *body = records

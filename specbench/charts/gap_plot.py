@@ -77,7 +77,11 @@ def _names(gap: GapParts, style: Style) -> list[str]:
         parts = [_NARROW.get(name, PART_NAMES[name]) for name in gap.parts]
         return ["closed form", *parts, "measured"]
     alpha = fixed(gap.alpha_text.value, 3)
-    return [f"closed form at α {alpha}", *(PART_NAMES[n] for n in gap.parts), "measured, delivered"]
+    return [
+        f"closed form at α {alpha}",
+        *(PART_NAMES[n] for n in gap.parts),
+        "measured, of delivered tokens",
+    ]
 
 
 def _room(fig: Any, names: Sequence[str], style: Style) -> None:

@@ -54,7 +54,7 @@ Dataset = Annotated[
     str | None,
     typer.Option(
         help="Name, file (.jsonl .json .csv .parquet .txt) or hf:owner/name:split:column. "
-        "Default general.",
+        "Default general, passages for the embedded target.",
         rich_help_panel=WHAT,
     ),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from io import StringIO
 from pathlib import Path
@@ -52,7 +52,7 @@ def refuse_absent(recipe: Recipe, *, keep_going: bool = False) -> None:
     resolve(recipe.target.location, "--target")
     for spec in () if keep_going else recipe.drafts:
         if spec.location:
-            resolve(spec.location, "--draft")
+            resolve(spec.location, "--draft", spec.kind)
     dataset = recipe.prompts.dataset
     path = Path(dataset).expanduser()
     large = path.is_file() and path.stat().st_size > LARGE_FILE
@@ -78,13 +78,23 @@ def opened(
     from specbench.measure.progress import Progress
 
     progress = Progress(quiet=flags["quiet"], no_color=flags["no_color"])
-    for note in recipe.notes:
+    for note in (*recipe.notes, *_engines_twice(flags)):
         progress.say(f"note: {note}")
     ready = get_ready(
         recipe, keep_going=flags["keep_going"], say=progress.say, fill_batches=fill_batches
     )
     progress.opening(ready)
     return ready, progress
+
+
+def _engines_twice(flags: dict[str, Any]) -> Iterator[str]:
+    """An engine that is named twice is measured once, which a user may not have meant."""
+    names = [name.strip() for name in str(flags.get("engine") or "").split(",")]
+    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+        yield (
+            f"--engine names {name} twice, and it is measured once; specbench check --ab A.yaml "
+            "B.yaml measures in turns"
+        )
 
 
 def run_flow(flags: dict[str, Any]) -> int:
@@ -156,11 +166,15 @@ def check_file(path: Path | None, flag: str) -> None:
     if path is None:
         return
     if path.is_dir():
-        raise UsageError(f"{flag} {path}: that is a folder, not a file")
+        raise UsageError(f"{flag} {path}: that is a folder, not a file", hint=f"{path}/FILE")
     folder = path.resolve().parent
-    if not folder.is_dir():
-        what = "is not a folder" if folder.exists() else "does not exist"
-        raise UsageError(f"{flag} {path}: the folder {folder} {what}", hint=f"mkdir -p {folder}")
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not there.is_dir():
+        raise UsageError(f"{flag} {path}: {there} is a file, not a folder", hint="another place")
+    if there != folder:
+        raise UsageError(
+            f"{flag} {path}: the folder {folder} does not exist", hint=f"mkdir -p {folder}"
+        )
 
 
 def write_file(path: Path, text: str, flag: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specbench.cli.run_flow import check_folder, refuse_absent
-from specbench.errors import UsageError, clean
+from specbench.errors import SpecbenchError, UsageError, clean
 from specbench.reports.draft_card import card
 from specbench.result_files import files
 from specbench.settings.places import portable
@@ -42,6 +42,7 @@ def train_flow(flags: dict[str, Any]) -> int:
     view = TrainView(quiet=flags["quiet"], no_color=flags["no_color"])
     measure = recipe.measure
     place = (measure.device, measure.threads, bool(flags["trust_remote_code"]))
+    new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     lock = FolderLock(folder)
     try:
@@ -54,9 +55,19 @@ def train_flow(flags: dict[str, Any]) -> int:
             finally:
                 view.end()
             _export(training, engine.tokenizer)
+    except SpecbenchError:
+        if new:
+            _leave(folder)
+        raise
     finally:
         lock.release()
     return _told(training, asked=interrupt.asked)
+
+
+def _leave(folder: Path) -> None:
+    """Take away a folder that was made for a training that is refused, if nothing was written."""
+    if not any(path.is_file() and path.name != ".lock" for path in folder.rglob("*")):
+        shutil.rmtree(folder)
 
 
 def _stored(folder: Path, *, resume: bool) -> dict[str, Any] | None:
@@ -126,7 +137,9 @@ def _told(training: Training, *, asked: bool) -> int:
     last, plan, folder = training.position.curve[-1], training.plan, training.folder
     from specbench.training.view import row_told
 
-    lines = [row_told(last, plan.steps), f"draft    {plan.kind}:{folder}"]
+    # Of a training that was stopped the row was shown when it was measured.
+    head = row_told(last, plan.steps) if training.done else f"stopped  at step {last['step']}"
+    lines = [head, f"draft    {plan.kind}:{folder}"]
     if not training.done:
         lines.append(f"go on    specbench train-draft --resume --output-dir {folder}")
     lines.append(f"try      specbench run -t {plan.target} -d {plan.kind}:{folder}")

@@ -9,6 +9,7 @@ from typing import Final
 
 from specbench.comparison.engines import EngineCell, EngineRuns, engine_of
 from specbench.errors import UsageError
+from specbench.estimators.intervals import FEW_CLUSTERS
 from specbench.judgement.view import mapping, real
 from specbench.records import CELL_KEYS
 from specbench.reports.markdown_text import drawn, escaped
@@ -106,9 +107,21 @@ def sentences(found: EngineRuns) -> Iterator[str]:
         reasons = dict.fromkeys(text for one in own for text in one.reasons)
         if reasons:
             yield f"Not the same in {name} and {reference}: {'; '.join(reasons)}."
+    yield from _width(found)
     for name, said in texts_of(found).items():
         yield _texts(name, said)
     yield "A speedup is over the engine's own plain decoding."
+
+
+def _width(found: EngineRuns) -> Iterator[str]:
+    """How large a difference of τ would have been missed, and whether prompts are few."""
+    changes = [c.found for one in found.cells() for c in one.changes if c.metric.name == "tau"]
+    ends = [abs(end) for one in changes for end in (one.low, one.high) if end is not None]
+    if ends and max(ends) > 0.03:
+        yield f"A difference of τ of up to {100 * max(ends):.0f} % would not have been seen."
+    fewest = min((one.clusters for one in changes), default=FEW_CLUSTERS)
+    if fewest < FEW_CLUSTERS:
+        yield f"Only {count(fewest, 'prompt')}: take the intervals as rough."
 
 
 def _agreement(name: str, reference: str, own: Sequence[EngineCell]) -> str:

@@ -19,6 +19,7 @@ from specbench.comparison.compare_words import NAMES, moved, p_text
 from specbench.comparison.likeness import load_result, manifest_of_result, unlike
 from specbench.errors import UsageError
 from specbench.estimators.changes import Change
+from specbench.estimators.intervals import FEW_CLUSTERS
 from specbench.judgement.view import mapping
 from specbench.result_files.matched import Side
 from specbench.settings.recipe import Recipe, recipe_from
@@ -110,6 +111,9 @@ def told(found: Agreement) -> Iterator[str]:
             f"The new numbers agree: α, τ and speedup of {count(len(cells), 'cell')}, none apart "
             f"beyond chance{f' (smallest p {p_text(least)})' if least is not None else ''}."
         )
+        fewest = min((cell.cell.prompts for cell in cells), default=FEW_CLUSTERS)
+        if fewest < FEW_CLUSTERS:
+            yield f"Only {count(fewest, 'prompt')}: on so few, agreement says little."
         return
     yield "The new numbers do not agree."
     for cell, one in found.apart[:_MOST]:

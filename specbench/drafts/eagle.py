@@ -63,7 +63,7 @@ class EagleDraft:
     def open(cls, ref: str, options: dict[str, Any], label: str, context: Context) -> EagleDraft:
         """Load the head; refuses another vocabulary, and a target that gives no hidden states."""
         target, where = context.target, f"--draft {label}"
-        source = loading.resolve(ref, "--draft")
+        source = loading.resolve(ref, "--draft", "eagle")
         if not Path(source.path).is_dir():
             raise UsageError(
                 f"no EAGLE head at {ref}",

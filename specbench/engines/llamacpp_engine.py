@@ -91,7 +91,8 @@ class LlamaCppEngine(ServedEngine):
             self.service(gamma)
         except CellRefused as err:
             assert self.draft is not None
-            raise PairRefused(err.what, where=f"--draft {self.draft.label}") from err
+            where = err.where or f"--draft {self.draft.label}"
+            raise PairRefused(err.what, where=where, hint=err.hint) from err
         probabilistic = self.options.get("draft_sampling") == "probabilistic"
         drafting = self._drafting().get("draft")
         return {

@@ -76,7 +76,7 @@ class ServerEngine(ServedEngine):
         try:
             tool = self.service(gamma).tool
         except CellRefused as err:
-            raise PairRefused(err.what, where=f"--draft {self.draft.label}") from err
+            raise PairRefused(err.what, where=err.where, hint=err.hint) from err
         return {**super().examine(prompts, gamma), "verify_rule": f"of {tool}"}
 
     def prepare(self, cells: Sequence[Cell], prompts: Sequence[Prompt]) -> None:
@@ -119,7 +119,8 @@ class ServerEngine(ServedEngine):
         try:
             return open_service(address, wanted, self.probe(), where, named=self.model)
         except ServerFault as fault:
-            raise UsageError(fault.what, where=where) from fault
+            hint = f"another URL, or curl {address.url}/metrics and the server's log"
+            raise UsageError(fault.what, where=where, hint=hint) from fault
 
     def _restart(self, gamma: int) -> None:
         """Run the user's command for this γ and wait until the server answers again."""
@@ -133,20 +134,28 @@ class ServerEngine(ServedEngine):
                 check=False,
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as err:
-            raise CellRefused(f"restart for gamma {gamma} failed: {err}") from err
+            raise _not_restarted(f"restart for gamma {gamma} failed: {err}", command) from err
         if done.returncode:
             said = clean(done.stderr.decode("utf-8", "replace")).strip().splitlines()
             told = f": {said[-1][:200]}" if said else ""
-            raise CellRefused(f"restart for gamma {gamma} ended with code {done.returncode}{told}")
-        _await(self.addresses[gamma], self.start_s)
+            raise _not_restarted(
+                f"restart for gamma {gamma} ended with code {done.returncode}{told}", command
+            )
+        _await(self.addresses[gamma], self.start_s, command)
         try:
             self._open[gamma] = self._opened(gamma)
         except UsageError as err:
-            raise CellRefused(f"behind the restart for gamma {gamma}: {err.what}") from err
+            what = f"behind the restart for gamma {gamma}: {err.what}"
+            raise CellRefused(what, where=err.where, hint=err.hint) from err
         self._serving = gamma
 
 
-def _await(address: Address, seconds: float) -> None:
+def _not_restarted(what: str, command: Sequence[str]) -> CellRefused:
+    """What a restart's failure is, and the command to try by itself."""
+    return CellRefused(what, where=f"{FLAG} restart", hint=shlex.join(command))
+
+
+def _await(address: Address, seconds: float, command: Sequence[str]) -> None:
     """Wait until a server tells its models."""
     end = time.perf_counter() + seconds
     while True:
@@ -154,9 +163,8 @@ def _await(address: Address, seconds: float) -> None:
             get_json(address, "/v1/models")
         except ServerFault as fault:
             if time.perf_counter() > end:
-                raise CellRefused(f"no server {seconds:g} s after its restart: {fault.what}") from (
-                    fault
-                )
+                what = f"no server {seconds:g} s after its restart: {fault.what}"
+                raise _not_restarted(what, command) from fault
             time.sleep(LOOK_S)
         else:
             return
@@ -216,7 +224,10 @@ def _api_key(variable: str) -> str:
         return ""
     key = os.environ.get(variable, "").strip()
     if not key:
-        raise UsageError(f"{FLAG} api_key_env={variable}: the variable is not set")
+        raise UsageError(
+            f"{FLAG} api_key_env={variable}: the variable is not set",
+            hint=f"export {variable}=KEY, or leave api_key_env out",
+        )
     return key
 
 

@@ -24,7 +24,7 @@ NOT_NAMED = "(not named)"
 KINDS = {
     "counts": "α: accepted / tested, as counted",
     "positions": "α: from the shares kept at each position",
-    "inverted": "α: the one whose closed form gives τ, no measurement of its own",
+    "inverted": "α: the one whose closed form gives τ, no measurement of its own (W17)",
 }
 
 

@@ -77,6 +77,11 @@ def _answer(known: Fields, choice: Fields, repeat: int, gamma: int | None) -> Re
         choice.place.refuse("no accept_lengths", "a Spec-Bench version that writes them")
     if min(lengths) < 1:
         choice.at("accept_lengths").refuse("a step of 0 tokens", "tokens per step, 1 or more")
+    if gamma == 0 and max(lengths) > 1:
+        choice.at("accept_lengths").refuse(
+            f"a step of {max(lengths)} tokens, and plain decoding takes one a step",
+            "a run without a draft, or --gamma: the most that the method drafts",
+        )
     if gamma is not None and max(lengths) > gamma + 1:
         what = f"a step of {max(lengths)} tokens exceeds gamma + 1, {gamma + 1}"
         choice.at("accept_lengths").refuse(what, "--gamma: the most that the method drafts")

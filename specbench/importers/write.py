@@ -47,7 +47,7 @@ def import_file(
     form, source = read(path, told, format_of)
     plain = None
     if baseline is not None:
-        plain = _plain(baseline, told, form, source)
+        plain = _plain(baseline, told, form, source, path)
     cells = _cells(source, plain)
     _refuse_twins(cells)
     manifest = {"command": list(command), **_manifest(path, form, source, cells, baseline, told)}
@@ -55,8 +55,12 @@ def import_file(
     return folder
 
 
-def _plain(path: Path, told: Told, form: Format, drafted_for: Source) -> Group:
+def _plain(path: Path, told: Told, form: Format, drafted_for: Source, drafts: Path) -> Group:
     """The one group of a file of plain decoding of the same model by the same tool."""
+    if path.exists() and path.samefile(drafts):
+        raise UsageError(
+            f"--baseline {path} is FILE itself", hint="the same tool's file of plain decoding"
+        )
     told = Told(0, told.target, told.draft, told.temperature)
     _, source = read(path, told, form.name)
     if len(source.groups) != 1:
@@ -210,4 +214,4 @@ def _summary(run_id: str, cells: Sequence[Made], source: Source) -> Iterator[str
     overall = [cell.rows[0] for cell in cells]
     for row in [*overall, *(row for cell in cells for row in cell.rows[1:])]:
         whole = {**common, **row}
-        yield files.csv_line(whole.get(name) for name in schema.SUMMARY)
+        yield files.shown_csv_line(whole.get(name) for name in schema.SUMMARY)

@@ -110,7 +110,7 @@ def tail(one: DraftFinding) -> str:
     if choice is None:
         return ""
     if choice.speedup.low is None:
-        return "For both: --num-prompts 24."
+        return "For both, more prompts: --num-prompts 24."
     said = []
     if one.key in CLEAR:
         said.append(_others(one, choice))

@@ -9,13 +9,19 @@ from specbench.estimators.intervals import FEW_CLUSTERS, prompts_to_halve
 from specbench.judgement.advise_text import significant_gap
 from specbench.judgement.findings import DraftFinding, Finding
 from specbench.judgement.noise import baseline_drift, looping_prompts, stolen_time
-from specbench.judgement.run_notes import memory_notes, prompt_notes, unverified
+from specbench.judgement.run_notes import (
+    count_notes,
+    memory_notes,
+    more_prompts,
+    prompt_notes,
+    unverified,
+)
 from specbench.judgement.verdicts import Choice
-from specbench.judgement.view import Row, View, mapping, real
+from specbench.judgement.view import Row, Setting, View, mapping, real
 from specbench.kinds import SHAPE
 from specbench.wording import count, fixed, one_line, percent, plain_number
 
-_DOUBTS = frozenset({"W01", "W04", "W05", "W10", "W14", "W15", "W19", "W21"})
+_DOUBTS = frozenset({"W01", "W04", "W05", "W10", "W14", "W15", "W19", "W20", "W21"})
 """Warnings because of which a verdict can be wrong; the others are notes."""
 
 SLOW_STEP = 0.8
@@ -48,7 +54,7 @@ def cautions(view: View, findings: Sequence[Finding]) -> Iterator[Caution]:
     chosen = [one for f in findings for one in f.drafts if one.choice is not None]
     few = list(_few_prompts(view))
     yield from few
-    yield from [] if few else _wide(chosen)
+    yield from [] if few else _wide(view, chosen)
     yield from _cut(view)
     yield from _noise(view)
     yield from _largest_tried(chosen)
@@ -59,7 +65,7 @@ def cautions(view: View, findings: Sequence[Finding]) -> Iterator[Caution]:
     yield from _context(view)
     yield from _threads(view)
     yield from _failed(view)
-    for source in (prompt_notes, unverified, memory_notes):
+    for source in (prompt_notes, count_notes, unverified, memory_notes):
         yield from (Caution(*note) for note in source(view))
     yield from _slow_steps(chosen)
     yield from _random(view)
@@ -69,7 +75,13 @@ def _few_prompts(view: View) -> Iterator[Caution]:
     prompts = len(view.run.prompts)
     if 0 < prompts < FEW_CLUSTERS:
         seen = f"fewer than {FEW_CLUSTERS} prompts ({prompts}): intervals are rough"
-        yield Caution("W01", seen, "--num-prompts 24")
+        yield Caution("W01", seen, more_prompts(view))
+
+
+def _at(view: View, settings: Iterable[Setting]) -> str:
+    """Where something was seen, by what tells settings apart; empty if the run has but one."""
+    titles = dict.fromkeys(title for one in settings if (title := view.title(one)))
+    return f" at {'; '.join(titles)}" if titles else ""
 
 
 def _choices(chosen: Iterable[DraftFinding]) -> Iterator[tuple[str, Choice]]:
@@ -78,11 +90,13 @@ def _choices(chosen: Iterable[DraftFinding]) -> Iterator[tuple[str, Choice]]:
             yield one_line(one.block.draft), one.choice
 
 
-def _wide(chosen: Iterable[DraftFinding]) -> Iterator[Caution]:
+def _wide(view: View, chosen: Iterable[DraftFinding]) -> Iterator[Caution]:
     """W02: the widest relative interval."""
-    found = [(half, name, c.row) for name, c in _choices(chosen) if (half := _half(c.row)) > 0.1]
-    if found:
-        half, name, row = max(found, key=lambda item: item[0])
+    halves = [(_half(one.choice.row), one) for one in chosen if one.choice is not None]
+    half, widest = max(halves, key=lambda item: item[0], default=(0.0, None))
+    if half > 0.1 and widest is not None and widest.choice is not None:
+        row, block = widest.choice.row, widest.block
+        name = one_line(block.draft) + _at(view, [block.setting])
         rough = (row.speedup.high or 0.0) > 2 * (row.speedup.value or 0.0)
         seen = f"the speedup of {name} is known to {fixed(100 * half, 0)} % only"
         if rough:
@@ -98,36 +112,42 @@ def _half(row: Row) -> float:
     return 0.0 if not value or low is None or high is None else (high - low) / 2 / value
 
 
-def _rows(view: View) -> Iterator[tuple[str, Row]]:
+def _rows(view: View) -> Iterator[tuple[str, Row, str]]:
+    """Every measured row with its draft and, where there are several settings, which."""
     for block in view.blocks:
         for row in block.measured:
-            yield one_line(block.draft), row
+            yield one_line(block.draft), row, _at(view, [block.setting])
 
 
 def _cut(view: View) -> Iterator[Caution]:
     shares = [
-        (row.number("num_censored") or 0.0) / cycles
-        for _, row in _rows(view)
+        ((row.number("num_censored") or 0.0) / cycles, where)
+        for _, row, where in _rows(view)
         if (cycles := row.number("num_cycles"))
     ]
-    worst = max(shares, default=0.0)
+    worst, where = max(shares, default=(0.0, ""))
     if worst > 0.2:
-        seen = f"{fixed(100 * worst, 0)} % of cycles cut by EOS or a limit, at most"
+        seen = f"{fixed(100 * worst, 0)} % of cycles cut by EOS or a limit{where}, at most"
         yield Caution("W03", seen, "raise --max-new-tokens; τ is the product-limit one")
 
 
 def _noise(view: View) -> Iterator[Caution]:
     stolen = stolen_time(view.run)
     if stolen is not None:
+        where = [one for one in view.settings if stolen_time(view.alone(one)) is not None]
         seen = (
             f"wall time exceeds CPU time by {fixed(100 * stolen.excess, 0)} % "
-            f"in {stolen.prompts} of {count(stolen.of, 'prompt')}"
+            f"in {stolen.prompts} of {count(stolen.of, 'prompt')}{_at(view, where)}"
         )
         todo = "stop other work, or --repeats 3; specbench doctor shows the load"
         yield Caution("W04", seen, todo)
     drift = baseline_drift(view.run)
     if drift is not None:
-        seen = f"plain decoding drifted by {percent(drift)} % from the first to the last third"
+        where = [one for one in view.settings if baseline_drift(view.alone(one)) is not None]
+        seen = (
+            f"plain decoding drifted by {percent(drift)} % from the first to the last third"
+            f"{_at(view, where)}"
+        )
         todo = "cool down, fix clocks; paired times cancel most of it"
         yield Caution("W05", seen, todo)
 
@@ -146,12 +166,13 @@ def _largest_tried(chosen: Sequence[DraftFinding]) -> Iterator[Caution]:
 
 def _formula_off(view: View) -> Iterator[Caution]:
     found = [
-        (share, name, row.gamma)
-        for name, row in _rows(view)
+        (share, name, row.gamma, where)
+        for name, row, where in _rows(view)
         if (share := significant_gap(row, 0.05)) is not None
     ]
     if found:
-        share, name, gamma = max(found, key=lambda item: abs(item[0]))
+        share, name, gamma, where = max(found, key=lambda item: abs(item[0]))
+        name += where
         seen = f"closed form off by {percent(-share)} % for {name} at γ {gamma}, not by chance"
         yield Caution("W08", seen, "specbench report says why; do not extrapolate γ by formula")
 
@@ -161,17 +182,28 @@ def _too_good(view: View) -> Iterator[Caution]:
     found = []
     for block in view.blocks:
         values = [row.alpha.value for row in block.measured if row.alpha.value is not None]
+        if _other_weights(view, block.draft):
+            continue
         if values and block.kind not in ("self", "synthetic", SHAPE) and min(values) >= 0.995:
-            found.append((block.setting.temperature, min(values), one_line(block.draft)))
+            found.append((block.setting.temperature, min(values), block))
     if not found:
         return
-    temperature, alpha, name = min(found, key=lambda one: one[0])
-    seen = f"α is {fixed(alpha, 3)} for {name}"
+    temperature, alpha, block = min(found, key=lambda one: one[0])
+    seen = f"α is {fixed(alpha, 3)} for {one_line(block.draft)}"
     todo = "is it the same model? specbench validate compares the weights' hashes"
     if temperature > HOT:
         seen += f" at temperature {plain_number(temperature)}, which flattens both laws"
         todo = "they agree there whatever the models are; measure at temperature 1"
+    else:
+        seen += _at(view, [block.setting])
     yield Caution("W09", seen, todo)
+
+
+def _other_weights(view: View, draft: str) -> bool:
+    """Whether the hashes of the files say that draft and target are not one model."""
+    models = mapping(view.run.manifest, "models")
+    own, other = (mapping(models, name).get("sha256") for name in (view.target, draft))
+    return bool(own and other and own != other)
 
 
 def _loops(view: View) -> Iterator[Caution]:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
+from specbench.engine_table import OTHER_CLIENT
 from specbench.judgement.view import View, mapping, real
 from specbench.settings.recipe_values import CONFIG
 from specbench.wording import count, fixed, one_line
@@ -39,6 +40,35 @@ def _starts(view: View) -> Iterator[list[object]]:
         ids = prompt.get("prompt_token_ids")
         if isinstance(ids, list) and ids:
             yield ids[:SHOWN]
+
+
+def more_prompts(view: View) -> str:
+    """What to do where there are few prompts; a data set that was used up has no more of them."""
+    prompts = mapping(mapping(view.run.manifest, "recipe"), "prompts")
+    asked, there = real(prompts.get("num")), len(view.run.prompts)
+    name = one_line(str(mapping(view.run.manifest, "settings").get("dataset") or "the data set"))
+    if asked is not None and asked > there:
+        return f"{name} holds {count(there, 'prompt')}: another --dataset (specbench ls datasets)"
+    return "--num-prompts 24, as far as the data set holds so many"
+
+
+def count_notes(view: View) -> Iterator[Note]:
+    """W17: α by inverting τ. W20: another client's requests in a server's counters."""
+    inverted = [
+        one_line(block.draft)
+        for block in view.blocks
+        if any(row.kind == "inverted" for row in block.measured)
+    ]
+    if inverted:
+        names = ", ".join(dict.fromkeys(inverted))
+        seen = f"α from counters, by inverting τ: {names}"
+        yield "W17", seen, "run the pair in-process for a direct α: --engine torch"
+    rows = view.run.generations
+    others = rows[rows["reason"].str.contains(OTHER_CLIENT, regex=False)]
+    if len(others):
+        cells = count(int(others["cell"].nunique()), "cell")
+        seen = f"another client's requests in the server's counters, {cells}"
+        yield "W20", seen, "a quiet server; what they disturbed is refused, --resume measures it"
 
 
 def unverified(view: View) -> Iterator[Note]:

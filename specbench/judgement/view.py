@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
@@ -61,6 +61,8 @@ class Row:
     numbers: Mapping[str, float | None]
     """Further columns of the summary."""
     part: Part
+    kind: str = ""
+    """Of α: `counts`, `positions` or `inverted`; empty where it has none."""
 
     @property
     def measured(self) -> bool:
@@ -150,6 +152,17 @@ class View:
     def at(self, setting: Setting) -> tuple[Block, ...]:
         """The blocks of one setting."""
         return tuple(block for block in self.blocks if block.setting == setting)
+
+    def alone(self, setting: Setting) -> RunData:
+        """The run with the generations of one setting."""
+        rows = self.run.generations
+        context = rows["context_length"]
+        same = (
+            context.isna() if setting.context_length is None else context.eq(setting.context_length)
+        )
+        for name in ("temperature", "top_k", "top_p", "batch_size"):
+            same &= rows[name].eq(getattr(setting, name))
+        return replace(self.run, generations=rows[same])
 
     def title(self, setting: Setting) -> str:
         """What tells this setting from the others of the run; empty if there is but one."""
@@ -244,6 +257,7 @@ def _row(record: Mapping[str, object], part: Part) -> Row:
         latency=found("latency", "_ms"),
         numbers=numbers,
         part=part,
+        kind=str(record.get("alpha_kind") or ""),
     )
 
 

@@ -26,7 +26,7 @@ def check_pair(target: str, drafts: Sequence[str], *, trust_remote_code: bool = 
         if not spec.model:
             lines.append(f"ok  {spec.label}: drafts with {KINDS[spec.kind].drafts_with}")
             continue
-        other, config = _opened(spec.model, "--draft", trust_remote_code)
+        other, config = _opened(spec.model, "--draft", trust_remote_code, spec.kind)
         check_vocabularies(tokenizer, other, label, spec.label)
         windows_of(config, spec.label)
         if spec.kind == "eagle":
@@ -35,8 +35,8 @@ def check_pair(target: str, drafts: Sequence[str], *, trust_remote_code: bool = 
     return lines
 
 
-def _opened(location: str, flag: str, trust: bool) -> tuple[Any, Any]:
-    source = loading.resolve(location, flag)
+def _opened(location: str, flag: str, trust: bool, kind: str = "") -> tuple[Any, Any]:
+    source = loading.resolve(location, flag, kind)
     tokenizer = loading.load_tokenizer(source, trust_remote_code=trust)
     config = loading.load_config(source, trust_remote_code=trust)
     return tokenizer, config.get_text_config(decoder=True)

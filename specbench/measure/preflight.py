@@ -170,7 +170,7 @@ def _find_drafts(recipe: Recipe) -> None:
     """Refuse a draft that is plainly not there before the target is read."""
     for spec in recipe.drafts:
         if spec.model:
-            resolve(spec.model, "--draft")
+            resolve(spec.model, "--draft", spec.kind)
 
 
 def _check(
@@ -193,7 +193,8 @@ def _check(
     try:
         engine.warm_up(probes, short(prompts[:1]))
     except CellRefused as err:
-        raise PairRefused(err.what, where=f"--draft {spec.label}") from err
+        where = err.where or f"--draft {spec.label}"
+        raise PairRefused(err.what, where=where, hint=err.hint) from err
     simulated = simulated_time(spec.kind, spec.options)
     return {
         "kind": kind_told(spec.kind, spec.options),

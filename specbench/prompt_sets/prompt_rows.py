@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from specbench.errors import UsageError
+from specbench.errors import UsageError, clean
 from specbench.prompt_sets.prompt_files import Row
 
 TEXT_COLUMNS = ("turns", "messages", "prompt", "text", "question", "instruction", "content")
-ID_COLUMNS = ("question_id", "id", "task_id")
+ID_COLUMNS = ("question_id", "id", "task_id", "prompt_id")
+"""`prompt_id` is that of a result's own prompts.jsonl."""
 
 Message = dict[str, str]
 
@@ -71,7 +72,8 @@ def _prompt(row: Row, column: str) -> RawPrompt:
     turns = ("\n".join(m["content"] for m in messages),) if messages else _turns(value, name, row)
     for text in turns:
         _check_text(text, row.place)
-    category = _name(row.data.get("category"), "category", row.place)
+    # A category is shown and is a key of the summary; what steers a terminal is no part of it.
+    category = " ".join(clean(_name(row.data.get("category"), "category", row.place)).split())
     return RawPrompt(_id(row), category, turns, messages)
 
 

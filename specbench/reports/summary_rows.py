@@ -27,7 +27,7 @@ def summary_rows(folders: Path | Sequence[Path], output: str) -> str:
     every = [folders] if isinstance(folders, Path) else folders
     rows = [row for folder in every for row in _rows(folder, verdicts=output == "json")]
     if output == "csv":
-        lines = (files.csv_line(row.get(name) for name in SUMMARY) for row in rows)
+        lines = (files.shown_csv_line(row.get(name) for name in SUMMARY) for row in rows)
         return files.csv_line(SUMMARY) + "".join(lines)
     if output == "json":
         return json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

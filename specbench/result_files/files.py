@@ -23,6 +23,7 @@ from typing import Any
 from specbench.errors import UsageError
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _GUARDED = re.compile(r"'+[=+\-@\t\r]")
 
 
@@ -57,6 +58,14 @@ def field(value: object) -> str:
 def csv_line(values: Iterable[object]) -> str:
     """One CSV record that ends in a line feed."""
     return raw_csv_line([field(value) for value in values])
+
+
+def shown_csv_line(values: Iterable[object]) -> str:
+    """The same of a table that people open: without signs that steer a terminal or turn text.
+
+    No label of a run has one; another tool's names may.
+    """
+    return csv_line(_STEERING.sub("", v) if isinstance(v, str) else v for v in values)
 
 
 def raw_csv_line(fields: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from specbench.engine_table import OTHER_CLIENT
 from specbench.serving.faults import ServerFault
 from specbench.serving.steps import Counted
 
@@ -159,7 +160,7 @@ def refuse_others(grown: Counters, tokens: int, requests: int) -> None:
         counted = grown.values.get(name, ours)
         if counted != ours:
             why = (
-                "another client uses it"
+                f"{OTHER_CLIENT} uses it"
                 if counted > ours
                 else "its /metrics is not of the server that answered (a load balancer?)"
             )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
+from specbench.engine_table import OTHER_CLIENT
 from specbench.errors import UsageError, clean
 from specbench.models.lm import UNLIMITED
 from specbench.records import Prompt, Sampling
@@ -51,7 +53,7 @@ class Service:
             if not last.busy and last == before:
                 return last
         told = f"busy with {last.busy} requests" if last.busy else "counting"
-        raise ServerFault("reply", f"{self.address.url} is {told} of another client")
+        raise ServerFault("reply", f"{self.address.url} is {told} of {OTHER_CLIENT}")
 
     def grown(self, before: Counters, tokens: int, requests: int) -> Counters:
         """What it counted since, once it has counted all of it; refused if it counted more."""
@@ -128,10 +130,11 @@ def _entry(known: Payload, wanted: Sequence[str], address: Address, where: str) 
         if short & {_short(name) for name in names}:
             return {**entry, "id": names[0]}
     told = clean(", ".join(names[0] for names, _ in served) or "no model")
+    first = shlex.quote(f"model={clean(served[0][0][0])}") if served else ""
     raise UsageError(
         f"{address.url} serves {told}, and not {clean(wanted[0])}",
         where=where,
-        hint=f"another URL; if it is the same model, --engine-arg model={told.split(', ')[0]}"
+        hint=f"another URL; if it is the same model, --engine-arg {first}"
         if served
         else "another URL",
     )

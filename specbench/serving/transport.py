@@ -77,7 +77,9 @@ def address_of(
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(f'"{url}" is no http URL', where=where, hint=hint)
     if parts.username is not None or parts.query or parts.fragment:
-        raise UsageError(f'"{parts.hostname}": a base URL has no user, query or #', where=where)
+        raise UsageError(
+            f'"{parts.hostname}": a base URL has no user, query or #', where=where, hint=hint
+        )
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     return Address(
         parts.scheme,

@@ -36,31 +36,49 @@ class Source:
         return {"gguf_file": self.gguf_file} if self.gguf_file else {}
 
 
-def resolve(ref: str, flag: str) -> Source:
-    """Find out what a reference is; a wrong path is refused here, before anything heavy."""
+def resolve(ref: str, flag: str, kind: str = "") -> Source:
+    """Find out what a reference is; a wrong path is refused here, before anything heavy.
+
+    `kind` is that of a draft, for the message.
+    """
     if ref in ("embedded", "embedded/target", "embedded/draft") and not Path(ref).exists():
         part = "draft" if ref.endswith("draft") else "target"
         return Source(ref, flag, str(EMBEDDED_FOLDER / part))
     if ref.startswith(CONFIG):
         return Source(ref, flag, str(config_file(ref, flag)), random=True)
+    _refuse_server(ref, flag)
     path = Path(ref).expanduser()
     if ref.endswith(".gguf"):
         if not path.is_file():
-            raise missing(ref, flag, "the file does not exist")
+            raise missing(ref, flag, "the file does not exist", kind)
         return Source(ref, flag, str(path.parent), path.name)
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise missing(ref, flag, "the folder has no config.json")
+            raise missing(ref, flag, "the folder has no config.json", kind)
         return Source(ref, flag, str(path))
     if path.is_file():
-        raise missing(ref, flag, "it is a file, but no .gguf file")
+        raise missing(ref, flag, "it is a file, but no .gguf file", kind)
     if "/" not in ref and get_close_matches(ref, ["embedded"], cutoff=0.85):
         raise UsageError(
             f"no model at {ref}", where=f"{flag} {ref}: no such folder", hint=f"{flag} embedded"
         )
     if ref.startswith((".", "/", "~")) or ref.count("/") > 1 or not ref.strip():
-        raise missing(ref, flag, "the folder does not exist")
+        raise missing(ref, flag, "the folder does not exist", kind)
     return Source(ref, flag, ref)
+
+
+def _refuse_server(ref: str, flag: str) -> None:
+    """Refuse a server that is given in place of a model."""
+    if not ref.lower().startswith(("http://", "https://")):
+        return
+    url = "--engine-arg url.G=http://HOST:PORT"
+    raise UsageError(
+        f"{ref} is a server, not a model",
+        where=f"{flag} {ref}",
+        hint=f"--target NAME --engine server {url}, one for each γ G, 0 for the baseline"
+        if flag == "--target"
+        else f"--draft with the name of what the server drafts with; its address goes in {url}",
+    )
 
 
 def config_file(ref: str, flag: str) -> Path:
@@ -76,8 +94,14 @@ def config_file(ref: str, flag: str) -> Path:
     return found
 
 
-def missing(ref: str, flag: str, why: str) -> UsageError:
+def missing(ref: str, flag: str, why: str, kind: str = "") -> UsageError:
     """What is said of a reference behind which there is no model."""
+    if kind == "eagle":
+        return UsageError(
+            f"no EAGLE head at {ref}",
+            where=f"{flag} eagle:{ref}: {why}",
+            hint=f"specbench train-draft -t TARGET --kind eagle -o {ref}",
+        )
     parent = str(Path(ref).parent)
     return UsageError(
         f"no model at {ref or '(empty)'}",

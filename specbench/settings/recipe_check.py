@@ -25,6 +25,14 @@ class CheckConfig(BaseModel):
     """Change for the worse against a baseline, as a share of what it was."""
 
 
+_EXAMPLES = {
+    "min_speedup": "--min-speedup 1.5",
+    "min_alpha": "--min-alpha 0.7",
+    "max_tau_gap": "--max-tau-gap 5%",
+    "max_regression": "--max-regression 3%",
+}
+
+
 def limits_of(flags: Mapping[str, object]) -> CheckConfig:
     """The limits that flags give; None is a flag that was not given."""
     given = {name: flags[name] for name in CheckConfig.model_fields if flags[name] is not None}
@@ -33,4 +41,4 @@ def limits_of(flags: Mapping[str, object]) -> CheckConfig:
     except ValidationError as error:
         first = described(error.errors()[0])
         flag = f"--{str(first.loc[0]).replace('_', '-')}"
-        raise UsageError(f"{flag}: {first.message}", hint="a number such as 1.5, or 3%") from error
+        raise UsageError(f"{flag}: {first.message}", hint=_EXAMPLES[str(first.loc[0])]) from error

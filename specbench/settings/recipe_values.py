@@ -209,10 +209,14 @@ def assignments(value: object) -> object:
     return tuple(listed)
 
 
+TURNING = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Signs that set the direction of the text behind them, also beyond a name."""
+
+
 def label_checked(label: str) -> str:
     """A label that tables and files can hold, or a fault."""
     for n, sign in enumerate(label, start=1):
-        if unicodedata.category(sign) in ("Cc", "Cs", "Zl", "Zp"):
+        if unicodedata.category(sign) in ("Cc", "Cs", "Zl", "Zp") or sign in TURNING:
             where = f"U+{ord(sign):04X}, character {n}"
             shown = quoted("".join(c if c.isprintable() else "�" for c in label))
             raise fault(f"the name {shown} holds a control character ({where})")

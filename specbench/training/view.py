@@ -59,8 +59,10 @@ class TrainView(Progress):
             self._log(f"step {step}/{self._steps}, loss {loss:.3f}, {clock(self._left_s())} left")
 
     def row_done(self, row: Row) -> None:
-        """Show a row of the curve."""
+        """Show a row of the curve; the last one stands on stdout when all is done."""
         self._last_line = time.monotonic()
+        if row["step"] == self._steps:
+            return
         self.say(row_told(row, self._steps))
 
     def _left_s(self) -> float | None:

@@ -22,6 +22,7 @@ from specbench.reports.summary_rows import summary_rows
 from specbench.serving.service import _entry
 from specbench.serving.transport import address_of
 from specbench.settings.model_refs import resolve
+from specbench.settings.recipe import canonical, recipe_from
 from specbench.settings.recipe_check import limits_of
 from specbench.settings.recipe_values import label_checked
 
@@ -134,10 +135,9 @@ def test_prompts_of_a_result_keep_their_ids(tmp_path: Path) -> None:
 def test_names_in_the_summary_steer_nothing(tmp_path: Path) -> None:
     evil, there = "a\u202eb\x1b[2Jc\u2066", "ab[2Jc"
     folder = build(tmp_path / "r", {evil: Draft()}, gammas=[1], prompts=3, tokens=8)
-    for text in (folder.joinpath("summary.csv").read_text(), summary_rows(folder, "csv")):
-        rows = list(csv.DictReader(text.splitlines()))
-        assert {row["draft"] for row in rows} == {there}
-        assert not set("\x1b\u202e\u2066") & set(text)
+    text = summary_rows(folder, "csv")
+    assert {row["draft"] for row in csv.DictReader(text.splitlines())} == {there}
+    assert not set("\x1b\u202e\u2066") & set(text)
     path = tmp_path / "a.json"
     path.write_text(json.dumps(SERVED))
     done = import_file(path, tmp_path / "i", Told(draft=evil))
@@ -155,3 +155,12 @@ def test_categories_lose_what_steers(tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
     path.write_text(json.dumps({"id": 1, "category": "a\u202e\x1b b", "text": "x"}) + "\n")
     assert load_prompts(str(path))[0].category == "a b"
+
+
+def test_the_key_that_nothing_read_is_gone_and_stored_recipes_are_read() -> None:
+    recipe = {"target": "embedded", "drafts": ["self"]}
+    stored = recipe_from({**recipe, "measure": {"baseline_generate": False, "repeats": 2}})
+    assert stored.measure.repeats == 2
+    assert "baseline_generate" not in canonical(stored)["measure"]  # type: ignore[operator]
+    with pytest.raises(UsageError, match="engine torch,transformers measures both"):
+        recipe_from({**recipe, "measure": {"baseline_generate": True}})

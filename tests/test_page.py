@@ -359,7 +359,7 @@ def test_chart_keeps_digits_in_labels_and_thins_only_straight_paths() -> None:
     found = page_svg(svg, "a-", "what <it> is", {})
     assert ">1.987654×</text>" in found
     assert 'x="2"' in found
-    assert 'd="M 0 0 L 39.1 39.1"' in found
+    assert 'd="M0 0L39.1 39.1"' in found
     assert "stroke:var(--ink);fill:#abcdef" in found
     assert 'id="a-draft-2-marks" data-draft="2"' in found or 'data-draft="2"' in found
     assert "what &lt;it&gt; is" in found

@@ -11,7 +11,7 @@ from specbench.cli.run_flow import check_folder
 from specbench.comparison.check import Checked, check_side
 from specbench.comparison.check_plan import Wanted
 from specbench.comparison.likeness import load_result, refuse_unlike, unlike
-from specbench.errors import RunError
+from specbench.errors import RunError, UsageError
 from specbench.result_files.matched import Side
 from specbench.settings.recipe_load import get_recipe
 
@@ -19,7 +19,11 @@ from specbench.settings.recipe_load import get_recipe
 def checked_in_turns(flags: Mapping[str, Any], wanted: Wanted) -> Checked:
     """Measure both recipes and hold the second against the first."""
     recipes = [get_recipe(str(name)) for name in flags["ab"]]
-    check_folder(flags["output_dir"], resumable=False)
+    given, resume = flags["output_dir"], bool(flags["resume"])
+    if resume:
+        _refuse_nothing_there(given)
+    else:
+        check_folder(given, resumable=False)
     from specbench.measure.ab import SIDES, check_cells, manifests, run_ab
     from specbench.measure.destination import fresh_folder
     from specbench.measure.preflight import get_ready
@@ -32,13 +36,33 @@ def checked_in_turns(flags: Mapping[str, Any], wanted: Wanted) -> Checked:
     check_cells(ready)
     for one in ready:
         progress.opening(one)
-    folder = flags["output_dir"] or fresh_folder(ready[1], Path("results"))
-    outcomes = run_ab(ready, about, folder, progress)
+    folder = given or fresh_folder(ready[1], Path("results"))
+    outcomes = run_ab(ready, about, folder, progress, resume=resume)
     if any(outcome.stopped for outcome in outcomes):
         raise RunError(
             "stopped before both recipes were measured",
             where=f"{folder} holds what was",
-            hint="specbench check --ab again: turns cannot be taken up where they ended",
+            hint=f"the same command with --resume --output-dir {folder}",
         )
     old, new = (Side(load_result(folder / side)) for side in SIDES)
     return check_side(new, [old], wanted)
+
+
+def _refuse_nothing_there(folder: Path | None) -> None:
+    """Refuse a resume without a folder, of a folder without both results, or of whole ones."""
+    from specbench.measure.ab import SIDES
+    from specbench.result_files.results import read_manifest
+
+    if folder is None:
+        raise UsageError("--resume: the folder is not named", hint="--output-dir DIR")
+    absent = [side for side in SIDES if not (folder / side / "run.json").is_file()]
+    if absent:
+        raise UsageError(
+            f"--resume: {folder} holds no {absent[0]}/", hint="leave --resume out to begin anew"
+        )
+    if all(read_manifest(folder / side).get("state") == "finished" for side in SIDES):
+        old, new = (folder / side for side in SIDES)
+        raise UsageError(
+            f"--resume: both results in {folder} are whole",
+            hint=f"specbench check {new} --baseline {old}",
+        )

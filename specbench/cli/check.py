@@ -65,6 +65,14 @@ def check(
             rich_help_panel=AGAINST,
         ),
     ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="With --ab: go on with what --output-dir holds of a measurement that was stopped.",
+            rich_help_panel=AGAINST,
+        ),
+    ] = False,
     force: Annotated[
         bool,
         typer.Option(

@@ -30,6 +30,8 @@ def check_flow(flags: Mapping[str, Any]) -> int:
         raise UsageError("--ab measures its own baseline", hint="leave --baseline out")
     if flags["ab"] is None and flags["output_dir"] is not None:
         raise UsageError("--output-dir: nothing is measured", hint="it goes with --ab")
+    if flags["ab"] is None and flags["resume"]:
+        raise UsageError("--resume: nothing is measured", hint="it goes with --ab")
     wanted = Wanted(limits_of(flags), gammas(flags["gamma"]), flags["force"])
     check_file(flags["junit"], "--junit")
     summary = summary_file() if flags["github_summary"] else None

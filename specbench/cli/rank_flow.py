@@ -33,7 +33,7 @@ def rank_flow(flags: dict[str, Any]) -> int:
     try:
         found = run_rank(ready, folder, tuple(sys.argv[1:]), flags["texts"], progress.say)
     except KeyboardInterrupt:
-        progress.say(f"stopped: {folder} holds no answer; begin anew with another --output-dir")
+        progress.say(f"stopped: {folder} holds no answer, and rank is not resumed; begin anew")
         return 1
     ranking, failed = found.ranking, bool(found.dropped or ready.refused)
     if flags["validate"]:

@@ -43,9 +43,12 @@ Tips = Mapping[str, Sequence[str]]
 _NAMES = {light.lower(): name for name, (light, _) in COLORS.items()}
 _HEX = re.compile(r"#[0-9a-f]{6}\b")
 _NUMBER = re.compile(r"-?\d+\.\d+")
+_LETTER = re.compile(r" ?([A-Za-z]) ?")
+"""A command of a path, which needs no space around it."""
 _DRAFT = re.compile(r"draft-(\d+)-")
 _DRAWN = ("d", "x", "y", "transform", "width", "height", "points")
 _FONT = "'DejaVu Sans'"
+_LETTERS = ("font-size:9px", "font-family:var(--font)")
 _KEPT_ID = re.compile(r"-(draft-\d+-.*|bar-\d+)$")
 _MANY, _HAIR = 12, 0.12
 """Points of a path from which on it is thinned, and by how much it may move, in points."""
@@ -68,6 +71,7 @@ def page_svg(text: str, prefix: str, title: str, tips: Tips) -> str:
     for group, said in tips.items():
         _tell(root, f"{prefix}{group}", said)
     _lighten(root)
+    _inherit(root)
     _name(root, prefix, title)
     return ET.tostring(root, encoding="unicode", short_empty_elements=True)
 
@@ -93,6 +97,7 @@ def _own(element: ET.Element, prefix: str) -> None:
             value = f"#{prefix}{value.removeprefix('#')}"
         elif name in _DRAWN:
             value = " ".join(_NUMBER.sub(_rounded, _thinned(value)).split())
+            value = _LETTER.sub(r"\1", value) if name == "d" else value
         elif name in ("style", "clip-path", "fill", "stroke"):
             value = value.replace("url(#", f"url(#{prefix}").replace(_FONT, "var(--font)")
             value = _HEX.sub(_named, value).replace(": ", ":").replace("; ", ";")
@@ -149,11 +154,23 @@ def _lighten(root: ET.Element) -> None:
         if name and name not in used and not _KEPT_ID.search(name):
             del element.attrib["id"]
     for element in root.iter():
-        children: list[ET.Element] = []
-        for child in element:
-            bare = child.tag == "g" and not child.attrib
-            children += list(child) if bare else [child]
-        element[:] = children
+        element[:] = _without_bare(element)
+
+
+def _without_bare(element: ET.Element) -> list[ET.Element]:
+    """The children, those of groups without any attribute in the group's place."""
+    children: list[ET.Element] = []
+    for child in element:
+        children += _without_bare(child) if child.tag == "g" and not child.attrib else [child]
+    return children
+
+
+def _inherit(root: ET.Element) -> None:
+    """Say once, for the whole drawing, in which letters most of its texts are."""
+    root.set("style", ";".join(_LETTERS))
+    for text in root.iter("text"):
+        own = [part for part in text.get("style", "").split(";") if part not in _LETTERS]
+        text.set("style", ";".join(own))
 
 
 def _rounded(number: re.Match[str]) -> str:

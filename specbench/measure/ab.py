@@ -50,21 +50,31 @@ def run_ab(
     described: Sequence[dict[str, object]],
     folder: Path,
     watcher: Watcher,
+    *,
+    resume: bool = False,
 ) -> list[Outcome]:
-    """Measure both recipes in turns; the folders are old/ and new/ in the one given."""
+    """Measure both recipes in turns; the folders are old/ and new/ in the one given.
+
+    A resume goes on in turns with the groups that each of them lacks, of which one may have one
+    more than the other.
+    """
     outcomes = []
     with Interrupt() as interrupt:
         sweeps = []
         for side, one, manifest in zip(SIDES, ready, described, strict=True):
-            key = set_hash(one.prompts)
-            writer = RunWriter.create(
-                folder / side, manifest, one.prompts, key, decode=one.engine.text
+            key, text = set_hash(one.prompts), one.engine.text
+            writer = (
+                RunWriter.resume(folder / side, manifest, key, decode=text)
+                if resume
+                else RunWriter.create(folder / side, manifest, one.prompts, key, decode=text)
             )
             outcome = Outcome(writer.folder, generations_of(one))
             outcomes.append(outcome)
             sweeps.append(Sweep(one, writer, watcher, interrupt, outcome))
+            outcome.measured = sweeps[-1].kept()
         blocks = [block for one in ready for block in one.blocks]
-        watcher.begin(folder, blocks, sum(o.generations for o in outcomes), 0)
+        made = sum(outcome.measured for outcome in outcomes)
+        watcher.begin(folder, blocks, sum(o.generations for o in outcomes), made)
         try:
             for _ in _in_turns(sweeps):
                 pass

@@ -79,7 +79,7 @@ def write_summary(folder: Path) -> None:
     """Write `summary.csv` from the other files of a result folder."""
     lines = [files.csv_line(SUMMARY)]
     for row in summarize(load_run(folder)):
-        lines.append(files.shown_csv_line(row.get(column) for column in SUMMARY))
+        lines.append(files.csv_line(row.get(column) for column in SUMMARY))
     files.replace(folder / "summary.csv", "".join(lines))
 
 

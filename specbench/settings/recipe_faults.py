@@ -36,7 +36,6 @@ _MEASURE = (
     "engine",
     "trust_remote_code",
     "margin",
-    "baseline_generate",
     "score",
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
@@ -90,6 +91,15 @@ class MeasureConfig(Part):
     trust_remote_code: bool = False
     margin: Annotated[float, number(Range(0, 1, whole=False, below=True))] = 0.03
     """What counts as a difference, as a fraction."""
-    baseline_generate: bool = False
     score: bool = True
     """Whether emitted texts are scored after a block, outside all timing."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_now(cls, data: object) -> object:
+        """Recipes of stored results may have a key that nothing ever read."""
+        if not isinstance(data, Mapping) or "baseline_generate" not in data:
+            return data
+        if data["baseline_generate"] is not False:
+            raise fault("baseline_generate is no key: engine torch,transformers measures both")
+        return {key: value for key, value in data.items() if key != "baseline_generate"}

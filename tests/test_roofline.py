@@ -203,6 +203,11 @@ def test_shares_are_floor_over_measured(tmp_path: Path) -> None:
     text = why_markdown(advise(load_measured(tmp_path / "r")))
     assert "How near to the device's floor?" in text
     assert "| one step of the target | " in text
+    assert "Compiling" not in text
+    told = {"embedded/target": {"mode": "compile", "preparation_s": 95.186}}
+    amend(tmp_path / "r", {"forward_modes": told})
+    text = why_markdown(advise(load_measured(tmp_path / "r")))
+    assert "Compiling or capturing, before any time was taken: embedded/target 95.2 s." in text
 
 
 def test_a_run_without_a_probe_shows_no_floor(tmp_path: Path) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from specbench.judgement.advise import Advice
 from specbench.judgement.findings import DraftFinding, Finding
-from specbench.judgement.view import Row
+from specbench.judgement.view import Row, mapping
 from specbench.latency.memory_need import Need
 from specbench.reports.content import Piece, Text, grid
 from specbench.reports.context_table import CONTEXT_HEADS, by_context, context_cells
@@ -49,7 +49,20 @@ def floors(advice: Advice, finding: Finding, one: DraftFinding) -> list[Piece]:
     said = Text(_probe(roofs, row), lead=name_of(advice, finding, one, row))
     body: list[Piece] = [said, grid(names, lines, [1, 2, 3])]
     memory = _memory(roofs.need(block, row), row.number("peak_memory_mb"))
-    return [*body, Text(memory)] if memory else body
+    more = (memory, _prepared(mapping(advice.view.run.manifest, "forward_modes")))
+    return [*body, *(Text(one) for one in more if one)]
+
+
+def _prepared(modes: Mapping[str, object]) -> str:
+    """What compiling or capturing took, which is in no time of a cycle."""
+    parts = []
+    for label, told in modes.items():
+        seconds = told.get("preparation_s") if isinstance(told, dict) else None
+        if isinstance(seconds, int | float) and seconds > 0:
+            parts.append(f"{one_line(label)} {fixed(float(seconds), 1)} s")
+    return (
+        f"Compiling or capturing, before any time was taken: {', '.join(parts)}." if parts else ""
+    )
 
 
 def _memory(need: Need | None, peak: float | None) -> str:

@@ -120,6 +120,7 @@ ENGINES: dict[str, EngineRow] = {
                 "eagle": "the head is one of vLLM's formats",
             },
             sampled_draft="its draft takes its likeliest token, kept with the target's p of it",
+            lossy="FLy verification, and any acceptance method that its documents call lossy",
         ),
         EngineRow(
             "server",

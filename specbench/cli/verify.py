@@ -38,6 +38,7 @@ def verify(
     forward: options.Forward = None,
     engine: options.Engine = None,
     engine_arg: options.EngineArg = None,
+    engine_python: options.EnginePython = None,
     trust_remote_code: options.TrustRemoteCode = None,
     keep_going: options.KeepGoing = False,
     output_format: options.OutputFormat = Format.table,

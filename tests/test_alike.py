@@ -124,3 +124,16 @@ def test_gammas_with_gaps_are_no_range(tmp_path: Path) -> None:
         0,
     )
     assert re.search(r"run: 1 draft, γ 2, 4 and baseline", out.getvalue())
+
+
+def test_a_run_without_plain_decoding_is_not_said_to_be_simulated(tmp_path: Path) -> None:
+    """Its own verdict has no γ either."""
+    folders = [
+        build(tmp_path / f"{n}", {"a": draft}, gammas=[1, 2], prompts=9, tokens=24)
+        for n, draft in enumerate((Draft(), Draft(fails_at={0: "out of memory"})))
+    ]
+    (found,) = compare(folders)
+    text = "\n".join(plain(line) for line in comparison_lines(found, 80, Signs(io.StringIO())))
+    assert "Not both runs have plain decoding; τ is not told apart." in text
+    assert "simulated" not in text
+    assert re.search(r"Chosen γ: \d in the first run, none in the second\.", text)

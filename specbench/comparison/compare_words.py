@@ -149,7 +149,7 @@ def sentence(found: Comparison, one: CellChange) -> str:
     speed = one.of("latency_ms") if found.interleaved else one.of("speedup")
     if speed is None:
         tau = one.of("tau")
-        return _acceptance_alone(tau) if tau else "Nothing to compare."
+        return _acceptance_alone(one, tau) if tau else "Nothing to compare."
     if speed.side:
         how = "Slower" if speed.side < 0 else "Faster"
         why = _cause(one, speed.side)
@@ -168,9 +168,9 @@ def _undecided(speed: Change, margin: float) -> str:
     return f"No difference was found; one of up to {100 * worst:.1f} % would not have been."
 
 
-def _acceptance_alone(tau: Change) -> str:
-    word_ = word(tau)
-    return f"Times are simulated; τ is {word_ or 'not told apart'}."
+def _acceptance_alone(one: CellChange, tau: Change) -> str:
+    why = "Times are simulated" if one.cell.simulated else "Not both runs have plain decoding"
+    return f"{why}; τ is {word(tau) or 'not told apart'}."
 
 
 def _acceptance(one: CellChange, why: str, margin: float) -> str:

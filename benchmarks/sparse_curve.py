@@ -37,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--context", default="256,512", help="contexts in tokens")
     parser.add_argument("--budget", default="64,256,0.25,0.5", help="counts, and shares below 1")
     parser.add_argument("--gamma", default="1,2,4")
+    parser.add_argument("--cpu", action="store_true", help="processor time, cycles in 3 places")
     parser.add_argument("--out", type=Path, default=Path("sparse-curve"))
     parser.add_argument("flags", nargs="*", help="after --: further flags of rank")
     options = parser.parse_args(argv)
@@ -64,7 +65,8 @@ def predict(options: Any, context: int, budgets: Sequence[str], folder: Path) ->
         for budget in budgets
         for word in ("-d", f"{select} {budget}=sparsekv:budget={budget},select={select}")
     ]
-    words = [sys.executable, "-c", CALL, "rank", "-t", options.target, *drafts, "-o", str(folder)]
+    call = ["-m", "benchmarks.cpu_clock", "--places", "3"] if options.cpu else ["-c", CALL]
+    words = [sys.executable, *call, "rank", "-t", options.target, *drafts, "-o", str(folder)]
     words += ["--dataset", options.dataset, "--context-length", str(context), "--ignore-eos"]
     words += ["--gamma", options.gamma, "--quiet", *options.flags]
     subprocess.run(words, check=True)

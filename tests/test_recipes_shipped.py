@@ -18,6 +18,7 @@ NAMES = (
     "ngram",
     "quickstart",
     "self-drafts",
+    "smollm2-kinds",
     "smollm2-offline",
     "spec-bench",
 )

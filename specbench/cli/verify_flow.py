@@ -25,6 +25,8 @@ def verify_flow(flags: dict[str, Any]) -> int:
     if recipe.target.ref.startswith(CONFIG):
         what = "random weights have no law to verify: what they emit is as set as their acceptance"
         raise UsageError(what, where=f"--target {recipe.target.ref}", hint="real weights")
+    if not any(recipe.gamma):
+        raise UsageError("--gamma 0: there is nothing to verify", hint="--gamma 4")
     result = flags["result"]
     if result is not None:
         read_manifest(result)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from specbench.engine_table import OWN
-from specbench.errors import UsageError
 from specbench.laws.law_tests import LawTest, Measured, confirmed, judged
 from specbench.laws.verified import Verified
 from specbench.measure.preflight import Ready
@@ -33,8 +32,6 @@ class _Checks(Protocol):
 def run_verify(ready: Ready, samples: int, say: Say = lambda _: None) -> Verified:
     """All checks, with a repetition of those that failed."""
     gammas = tuple(g for g in ready.recipe.gamma if g)
-    if not gammas:
-        raise UsageError("--gamma 0: there is nothing to verify", hint="--gamma 4")
     if ready.engine.name != OWN:
         return _of_engine(EngineWork(ready, gammas, say))
     work = OwnWork(ready, gammas, say, samples=samples)

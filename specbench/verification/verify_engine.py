@@ -142,6 +142,6 @@ def _why(engine: str, off: Sequence[LawTest]) -> str:
         return ""
     names = "; ".join(f"{one.name} ({one.where})" if one.where else one.name for one in off[:2])
     return (
-        f"{engine}'s plain decoding leaves the law that is computed here ({names}), so what "
+        f"plain decoding of {engine} leaves the law that is computed here ({names}), so what "
         "speculation adds can't be told: are the weights, the prompt form and the law the same?"
     )

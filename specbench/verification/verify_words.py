@@ -58,10 +58,10 @@ def _reach(found: Verified) -> str:
         )
     told = [one for one in found.tests if one.group == "greedy" and one.detectable is not None]
     if any(one.group == "own text" for one in found.tests) or not told:
-        return f"{found.engine}'s texts follow the law that is computed here."
+        return f"the texts of {found.engine} follow the law that is computed here."
     rare = max(one.detectable or 0.0 for one in told)
     return (
-        f"{found.engine}'s texts take the top token. One more than δ below it, taken in "
+        f"the texts of {found.engine} take the top token. One more than δ below it, taken in "
         f"{rare:.2%} of the places, {power}"
     )
 

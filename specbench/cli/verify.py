@@ -57,7 +57,6 @@ def verify(
 ) -> None:
     """Is the output law the target's? Exact and statistical tests, and what they would have seen.
 
-    In float32 and at γ 4 unless asked otherwise. Exit codes: 0 lossless within the stated power,
     In float32 and at γ 4 unless asked otherwise. Of another --engine its texts are tested, with its
     plain decoding as the control. Exit codes: 0 lossless within the stated power, 3 not lossless,
     4 cannot be told.

@@ -115,3 +115,9 @@ class Engine(Protocol):
 def in_turn(engine: Engine) -> bool:
     """Whether one γ is measured to its end before the next, since a change of γ takes long."""
     return bool(getattr(engine, "in_turn", False))
+
+
+def served_now(engine: Engine) -> int | None:
+    """The γ that is measured first where a change takes long: the one that is there already."""
+    found = getattr(engine, "serving", None)
+    return found if isinstance(found, int) else None

@@ -50,7 +50,7 @@ class ServerEngine(ServedEngine):
             for gamma, (url, where) in _urls(given, settings.gammas, bool(self.restart)).items()
         }
         self._open: dict[int, Service] = {}
-        self._serving: int | None = None
+        self.serving: int | None = None
         """The γ that the last restart was for."""
 
     def open_target(self) -> None:
@@ -84,7 +84,7 @@ class ServerEngine(ServedEngine):
 
     def service(self, gamma: int) -> Service:
         """The server of this γ, restarted for it where that was asked for."""
-        if self.restart and self._serving != gamma:
+        if self.restart and self.serving != gamma:
             self._restart(gamma)
         return self._open[gamma]
 
@@ -124,7 +124,7 @@ class ServerEngine(ServedEngine):
 
     def _restart(self, gamma: int) -> None:
         """Run the user's command for this γ and wait until the server answers again."""
-        self._serving = None
+        self.serving = None
         self._warmed.clear()
         self._open.pop(gamma, None)
         command = [part.replace(HOLE, str(gamma)) for part in self.restart]
@@ -147,7 +147,7 @@ class ServerEngine(ServedEngine):
         except UsageError as err:
             what = f"behind the restart for gamma {gamma}: {err.what}"
             raise CellRefused(what, where=err.where, hint=err.hint) from err
-        self._serving = gamma
+        self.serving = gamma
 
 
 def _not_restarted(what: str, command: Sequence[str]) -> CellRefused:

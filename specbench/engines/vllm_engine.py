@@ -61,12 +61,6 @@ class VllmEngine(ServedEngine):
             if why := refused(name, value):
                 raise UsageError(f"{FLAG} {name}: {why}", where=f"--engine {self.name}")
         self.passed = tuple(given.items())
-        if settings.device:
-            raise UsageError(
-                f"--device {settings.device}: vLLM runs on what it was built for",
-                where=f"--engine {self.name}",
-                hint="CUDA_VISIBLE_DEVICES chooses among GPUs",
-            )
         if settings.draft_dtype not in (None, settings.dtype):
             raise UsageError(
                 f"--draft-dtype {settings.draft_dtype}: vLLM runs a draft in the target's dtype",
@@ -75,10 +69,21 @@ class VllmEngine(ServedEngine):
             )
         self.target = folder_of(settings.target, "--target")
         self.installed = _found(settings.python)
+        self._refuse_device(settings.device or self.installed.device)
         self._running: tuple[int, Host, Service] | None = None
         self._limits = (0, 0)
         """Tokens of the target's context, and of the draft's."""
         self._dtype = settings.dtype or ""
+
+    def _refuse_device(self, device: str) -> None:
+        """A vLLM runs on what it was built for; it takes GPUs by their order, not by a number."""
+        here = {"gpu": "cuda"}.get(self.installed.device, self.installed.device)
+        if device not in (here, self.installed.device):
+            raise UsageError(
+                f"--device {device}: the vLLM that is installed runs on {here}",
+                where=f"--engine {self.name}",
+                hint="another --engine-python; CUDA_VISIBLE_DEVICES chooses among GPUs",
+            )
 
     def open_target(self) -> None:
         """The tokenizer; the weights are read by the servers."""
@@ -131,6 +136,11 @@ class VllmEngine(ServedEngine):
                 f"vLLM at gamma {gamma} ended during the run; its last lines:\n{told}"
             )
         return service
+
+    @property
+    def serving(self) -> int | None:
+        """The γ of the server that is there."""
+        return self._running[0] if self._running else None
 
     @property
     def context(self) -> int:
@@ -227,7 +237,8 @@ def _found(python: str) -> Installed:
             hint="--engine-python PATH, the Python of an environment in which vLLM is installed",
         )
     try:
-        return installed(str(Path(python).expanduser()) if python else sys.executable)
+        # Not resolved: the link in a virtual environment is what makes it one.
+        return installed(str(Path(python).expanduser().absolute()) if python else sys.executable)
     except ServerFault as fault:
         raise UsageError(
             f"--engine-python {fault.what}",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from specbench.engine_table import ENGINES
-from specbench.engines.base import in_turn
+from specbench.engines.base import in_turn, served_now
 from specbench.engines.failures import is_out_of_memory, reason_of
 from specbench.errors import CellRefused, PairRefused, RunError
 from specbench.measure.destination import Destination, fresh_folder, open_writer
@@ -174,7 +174,9 @@ class Sweep:
         """(group, repeat, cells) in the order they are run; the cells' is drawn from the seed."""
         count = -(-len(self._prompts(block)) // block.batch_size)
         if in_turn(self.engine):
-            for cell in self._shuffled(block, list(block.cells), 0, 0):
+            order = self._shuffled(block, list(block.cells), 0, 0)
+            order.sort(key=lambda cell: cell.gamma != served_now(self.engine))
+            for cell in order:
                 yield from (
                     (group, repeat, [cell])
                     for repeat in range(self.ready.recipe.measure.repeats)

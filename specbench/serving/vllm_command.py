@@ -48,7 +48,7 @@ SAID_ELSEWHERE = {
 }
 """Names that cannot be passed on, and the flag to use in place of them, if there is one."""
 OURS = "--per-request-spec-decode-metrics"
-_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+_NAME = re.compile(r"[a-z][a-z0-9_.-]*")
 _SWITCH = {"true": True, "false": False}
 
 
@@ -150,7 +150,7 @@ def refused(name: str, value: str) -> str:
             return f"use {other}" if other else "it is set here"
     if not _NAME.fullmatch(name.removeprefix(SPEC)):
         return "no name of a flag (such as tensor_parallel_size)"
-    return ""
+    return "" if value.strip() else "the value is empty"
 
 
 def as_flag(name: str, value: str) -> list[str]:

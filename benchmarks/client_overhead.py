@@ -55,7 +55,7 @@ def row(tool: str, address: Address, api: Api, options: argparse.Namespace) -> s
             options.tokens,
             seed=0,
             ignore_eos=True,
-            salt=f"{tool}/{i}",
+            salt=f"{tool}-{i}",
         )
         for i in range(options.concurrency)
     ]

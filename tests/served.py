@@ -189,6 +189,10 @@ class Handler(BaseHTTPRequestHandler):
         self.stream(asked)
 
     def refused(self, asked: dict[str, Any]) -> str:
+        salt = str(asked.get("cache_salt", ""))
+        if len(salt) > 128 or set(salt) & set("@/\\\0"):
+            # As vLLM 0.32.0 does.
+            return "Parameter 'cache_salt' must not contain '@', '/', '\\\\', or NUL"
         kind = "chat" if "messages" in asked else "text"
         if isinstance(asked.get("prompt", asked.get("input_ids")), list):
             kind = "ids"

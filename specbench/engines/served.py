@@ -146,7 +146,7 @@ class ServedEngine:
             min(tokens, room),
             int.from_bytes(digest[:8]) % LARGEST_SEED,
             self.settings.ignore_eos,
-            salt=f"{cell.id}/{digest.hex()[:16]}",
+            salt=f"{cell.id}-{digest.hex()[:16]}",
         )
 
     def _grown(self, service: Service, before: Counters, batch: Batch) -> Counters | None:

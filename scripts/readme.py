@@ -1,4 +1,6 @@
-"""Put the committed result's verdict into the README; with `--check`, fail if it is not there.
+"""Put the committed results' verdict and engine table into the README.
+
+With `--check`, fail if they are not there.
 
 Run from the repository's root: python -m scripts.readme [--check]
 """
@@ -9,12 +11,17 @@ import sys
 from io import StringIO
 from pathlib import Path
 
+from specbench.comparison.engines import side_by_side
+from specbench.comparison.engines_report import markdown
 from specbench.reports.report import report
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 RESULT = ROOT / "results" / "embedded"
-BEGIN, END = "<!-- verdict:begin -->", "<!-- verdict:end -->"
+ENGINES = ROOT / "results" / "engines"
+"""A folder for each engine that measured one recipe."""
+FIRST = "torch"
+"""The engine that the others are held against."""
 
 
 def verdict() -> str:
@@ -26,11 +33,23 @@ def verdict() -> str:
     return text[start : text.rindex("\n\n")].rstrip()
 
 
+def engines() -> str:
+    """The committed engines side by side, without the heading."""
+    folders = sorted(one for one in ENGINES.iterdir() if (one / "run.json").is_file())
+    folders.sort(key=lambda folder: folder.name != FIRST)
+    return markdown(side_by_side(folders)).partition("\n\n")[2].strip()
+
+
 def filled(readme: str) -> str:
-    """The README with the verdict between its two marks."""
-    before, _, rest = readme.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n```text\n{verdict()}\n```\n{END}{after}"
+    """The README with both between their marks."""
+    return _between(_between(readme, "verdict", f"```text\n{verdict()}\n```"), "engines", engines())
+
+
+def _between(text: str, name: str, made: str) -> str:
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{made}\n{end}{after}"
 
 
 def main() -> int:

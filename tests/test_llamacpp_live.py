@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from cli_runs import cell, lines, measure, refused
+from cli_runs import cell, lines, measure, refused, specbench
 from transformers import AutoModelForCausalLM
 
 from specbench.records import Prompt, Sampling
@@ -171,3 +171,17 @@ def test_a_file_that_is_cut_off_ends_in_llama_cpps_own_words(at: Path) -> None:
 def test_a_folder_is_no_gguf_file(at: Path) -> None:
     told = refused("run", "--engine", "llamacpp", "-t", "embedded", "-o", at / "never")
     assert "is no .gguf file" in told[0]
+
+
+def test_its_texts_follow_the_target(at: Path) -> None:
+    """`verify`: greedy tokens are the top ones in float32, drawn ones follow p; tokens alone."""
+    pair = ["-t", at / "target.gguf", "-d", at / "draft.gguf", "--dataset", at / "p.txt"]
+    size = ["--max-new-tokens", TOKENS, "--temperature", "0,1", "-g", GAMMA, "--threads", 1]
+    engine = ["--engine", "llamacpp", "--engine-arg", "cache_type=f32"]
+    ran = specbench("verify", *pair, *size, *engine, "--format", "json")
+    assert ran.code == 0, ran.err + ran.out
+    found = json.loads(ran.out)
+    assert found["verdict"] == "lossless"
+    names = {one["name"] for one in found["tests"]}
+    assert "greedy: same text up to a near tie" in names
+    assert "own text: ranks by p" in names

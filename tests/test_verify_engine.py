@@ -230,3 +230,26 @@ def test_lossy_settings_of_an_engine_are_named() -> None:
     said = " ".join(one.text for one in paragraphs(found))
     assert "SGLang's --speculative-accept-threshold-single" in said
     assert "lossy by design" in said
+
+
+def test_an_engine_that_restarts_writes_one_gamma_after_the_other(
+    at: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three repeats of two γ are two turns of each law, and not six."""
+    seen: list[tuple[float, int]] = []
+
+    def noted(
+        self: TransformersEngine, cell: Cell, prompts: Sequence[Prompt], repeat: int
+    ) -> list[Generation]:
+        here = (cell.sampling.temperature, cell.gamma)
+        if not seen or seen[-1] != here:
+            seen.append(here)
+        return WRITE(self, cell, prompts, repeat)
+
+    changed(monkeypatch, noted)
+    monkeypatch.setattr(TransformersEngine, "in_turn", True, raising=False)
+    assert verified(at, "-g", "1,2", "--repeats", "3", "-n", "2", "--temperature", "1").code in (
+        0,
+        4,
+    )
+    assert seen == [(0.0, 0), (1.0, 0), (0.0, 1), (0.0, 2), (1.0, 1), (1.0, 2)]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from specbench.drafts.base import Draft
-from specbench.engines.base import Engine
+from specbench.engines.base import Engine, in_turn
 from specbench.engines.failures import is_out_of_memory
 from specbench.engines.torch_engine import TorchEngine
 from specbench.errors import PairRefused
@@ -125,10 +125,12 @@ class Work:
         draft = self.draft_of(writing)
         check = TextCheck(self.engine.target, draft, writing.sampling, writing.delta, seed)
         shapes = list(self.cells(writing.spec.label, writing.sampling, writing.gammas))
-        for repeat in repeats:
-            for place, cell in enumerate(shapes):
-                for one in self.written(cell, repeat * len(shapes) + place):
-                    check.add(one)
+        turns = [(repeat, place) for repeat in repeats for place in range(len(shapes))]
+        if in_turn(self.writer):
+            turns.sort(key=lambda turn: turn[1])
+        for repeat, place in turns:
+            for one in self.written(shapes[place], repeat * len(shapes) + place):
+                check.add(one)
         if not check.size:
             self.miss(writing.spec.label, "no text under this law")
         for found in check.tests(writing.drift):

@@ -41,6 +41,8 @@ class EngineRow:
     """Whether its models are in this process."""
     cycles: bool = True
     """Whether it tells each cycle; else counts alone."""
+    prompt_token: bool = False
+    """Whether the prompt pass gives the first token, which then has no cycle."""
     options: tuple[str, ...] = ()
     """Names that `--engine-arg NAME=VALUE` takes."""
     differs: Mapping[str, str] = field(default_factory=dict)
@@ -100,6 +102,7 @@ ENGINES: dict[str, EngineRow] = {
             drafts=("hf", "ngram", "self"),
             dtypes=(),
             cycles=False,
+            prompt_token=True,
             options=("cache_type", "draft_sampling", "flash_attn", "gpu_layers", "start"),
             differs={"ngram": "its n-gram drafts copy after the last match of one length"},
             sampled_draft="its draft takes its likeliest token, kept if the target draws the same",
@@ -112,6 +115,7 @@ ENGINES: dict[str, EngineRow] = {
             drafts=("hf", "ngram", "suffix", "eagle", "self"),
             dtypes=("float32", "bfloat16", "float16"),
             cycles=False,
+            prompt_token=True,
             any_options=True,
             own_python=True,
             differs={
@@ -130,6 +134,7 @@ ENGINES: dict[str, EngineRow] = {
             drafts=("hf", "ngram", "suffix", "layerskip", "self"),
             dtypes=(),
             cycles=False,
+            prompt_token=True,
             any_options=True,
             differs=dict.fromkeys(
                 ("ngram", "suffix", "layerskip"), "the draft is the server's own"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specbench.comparison.compare import label
+from specbench.comparison.first_cycles import alike
 from specbench.comparison.likeness import load_result
 from specbench.engine_table import ENGINES
 from specbench.errors import UsageError
@@ -139,7 +140,7 @@ def _rows(side: Side) -> dict[str, Row]:
 def _changes(first: Side, other: Side) -> dict[str, tuple[Change, ...]]:
     return {
         one.cell: tuple(one.change(metric) for metric in HELD)
-        for one in matched(first, other)
+        for one in matched(*alike(first, other))
         if one.gamma
     }
 

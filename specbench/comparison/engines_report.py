@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from specbench.comparison.engines import EngineCell, EngineRuns, engine_of
+from specbench.comparison.first_cycles import with_prompt_token
 from specbench.errors import UsageError
 from specbench.estimators.intervals import FEW_CLUSTERS
 from specbench.judgement.view import mapping, real
@@ -107,10 +108,22 @@ def sentences(found: EngineRuns) -> Iterator[str]:
         reasons = dict.fromkeys(text for one in own for text in one.reasons)
         if reasons:
             yield f"Not the same in {name} and {reference}: {'; '.join(reasons)}."
+    yield from _first_tokens(found)
     yield from _width(found)
     for name, said in texts_of(found).items():
         yield _texts(name, said)
     yield "A speedup is over the engine's own plain decoding."
+
+
+def _first_tokens(found: EngineRuns) -> Iterator[str]:
+    """Which engines have a cycle less, and that they were held against the others without it."""
+    without = {engine_of(s.run.manifest): with_prompt_token(s) for s in found.sides}
+    less = [name for name, yes in without.items() if yes]
+    if 0 < len(less) < len(without):
+        yield (
+            f"In {' and '.join(less)} the first token comes with the prompt pass: held against the "
+            "others behind their first cycle."
+        )
 
 
 def _width(found: EngineRuns) -> Iterator[str]:

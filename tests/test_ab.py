@@ -115,6 +115,9 @@ def test_each_folder_is_what_a_run_of_its_own_leaves(home: Path, tmp_path: Path)
         app, ["compare", *(str(tmp_path / "ab" / s) for s in ("old", "new"))]
     )
     assert "ms are of two runs" not in compared.stdout
+    alone_on = ["run", str(path), "-o", str(tmp_path / "ab" / "old"), "--resume"]
+    with pytest.raises(UsageError, match="was measured in turns with another run"):
+        CliRunner().invoke(app, alone_on, catch_exceptions=False)
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,21 @@ def refused(folder: Path, ask: Callable[[Path], object] = load_run) -> str:
     return "\n".join(caught.value.lines())
 
 
+@pytest.mark.parametrize("name", ["generations.csv", "positions.csv"])
+def test_a_file_cut_in_its_last_row_is_refused_once_the_run_has_ended(
+    sound: Path, tmp_path: Path, name: str
+) -> None:
+    """A run that goes on drops a torn row and measures it again; one that ended has none."""
+    folder = shutil.copytree(sound, tmp_path / "r")
+    path = folder / name
+    path.write_bytes(path.read_bytes()[:-1])
+    assert "stops within its last row" in refused(folder)
+    about = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**about, "state": "running"}))
+    if name == "generations.csv":
+        assert len(load_run(folder).generations) < len(load_run(sound).generations)
+
+
 @pytest.mark.parametrize(
     ("column", "value", "said"),
     [
@@ -57,6 +72,8 @@ def refused(folder: Path, ask: Callable[[Path], object] = load_run) -> str:
         ("num_full_accept", "12", "num_full_accept exceeds"),
         ("verify_s", "9.5", "draft_s, verify_s and other_s do not add up to live_s"),
         ("share_s", "9.5", "share_s exceeds live_s"),
+        ("live_s", "", "live_s is empty where the phases are not"),
+        ("share_s", "", "share_s is empty where live_s is not"),
         ("live_s", "１", 'live_s "１" is no number'),
         ("live_s", "1_0", 'live_s "1_0" is no number'),
     ],

@@ -167,7 +167,9 @@ TrustRemoteCode = Annotated[
 ]
 KeepGoing = Annotated[
     bool,
-    typer.Option("--keep-going", help="Drop an unusable draft.", rich_help_panel=HOW),
+    typer.Option(
+        "--keep-going", help="Drop a draft that cannot be loaded or paired.", rich_help_panel=HOW
+    ),
 ]
 OutputDir = Annotated[
     Path | None,

@@ -10,13 +10,37 @@ import typer
 from specbench.cli import options
 from specbench.cli.choices import Format
 
+Gamma = Annotated[
+    str | None,
+    typer.Option(
+        "--gamma",
+        "-g",
+        "--num-speculative-tokens",
+        help="Draft lengths above 0: 4, 1,3,5 or 1-8. Default 4.",
+        rich_help_panel=options.WHAT,
+    ),
+]
+Dtype = Annotated[
+    str | None,
+    typer.Option(
+        help="float32, bfloat16, float16 or float64. Default float32.", rich_help_panel=options.HOW
+    ),
+]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        help="torch, our own loop, or another one (specbench ls engines).",
+        rich_help_panel=options.HOW,
+    ),
+]
+
 
 def verify(
     ctx: typer.Context,
     recipe: options.Recipe = None,
     target: options.Target = None,
     draft: options.Draft = None,
-    gamma: options.Gamma = None,
+    gamma: Gamma = None,
     dataset: options.Dataset = None,
     category: options.Category = None,
     num_prompts: options.NumPrompts = None,
@@ -31,12 +55,12 @@ def verify(
     ignore_eos: options.IgnoreEos = None,
     repeats: options.Repeats = None,
     seed: options.Seed = None,
-    dtype: options.Dtype = None,
+    dtype: Dtype = None,
     draft_dtype: options.DraftDtype = None,
     device: options.Device = None,
     threads: options.Threads = None,
     forward: options.Forward = None,
-    engine: options.Engine = None,
+    engine: Engine = None,
     engine_arg: options.EngineArg = None,
     engine_python: options.EnginePython = None,
     trust_remote_code: options.TrustRemoteCode = None,

@@ -21,6 +21,12 @@ def verify_flow(flags: dict[str, Any]) -> int:
     """Verify, report, and return the exit code: 0, 3 or 4."""
     recipe = _with_defaults(recipe_of(flags), flags)
     refuse_lengths(recipe)
+    if len(recipe.measure.engine) > 1:
+        names = ",".join(recipe.measure.engine)
+        raise UsageError(
+            f"--engine {names}: one engine at a time here",
+            hint=f"specbench verify --engine {recipe.measure.engine[0]}, and again for the others",
+        )
     refuse_unable(recipe)
     if recipe.target.ref.startswith(CONFIG):
         what = "random weights have no law to verify: what they emit is as set as their acceptance"

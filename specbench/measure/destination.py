@@ -13,7 +13,7 @@ from specbench.measure.preflight import Ready
 from specbench.prompt_sets.prompts import set_hash
 from specbench.result_files import files
 from specbench.result_files.journal import RunWriter
-from specbench.result_files.results import find_unfinished, load_run
+from specbench.result_files.results import find_unfinished, load_run, read_manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,21 @@ def open_writer(ready: Ready, where: Destination) -> RunWriter:
     if where.resume:
         folder = where.folder or find_unfinished(root, manifest["recipe"])
         if folder is not None and (folder / "run.json").exists():
+            _refuse_in_turns(folder)
             _refuse_changed_prompts(folder, ready, key)
             return RunWriter.resume(folder, manifest, key, decode=ready.engine.text)
     folder = where.folder or fresh_folder(ready, where.root)
     return RunWriter.create(folder, manifest, ready.prompts, key, decode=ready.engine.text)
+
+
+def _refuse_in_turns(folder: Path) -> None:
+    """Going on with one side alone would leave its times called in turns with the other's."""
+    if read_manifest(folder).get("interleaved"):
+        raise UsageError(
+            f"{folder} was measured in turns with another run",
+            where="one side alone cannot go on: its times would not meet the other's drift",
+            hint=f"specbench check --ab OLD.yaml NEW.yaml -o {folder.parent} --resume",
+        )
 
 
 def _refuse_changed_prompts(folder: Path, ready: Ready, key: str) -> None:

@@ -92,6 +92,8 @@ def _check_sums(path: Path, rows: pd.DataFrame, tokens: str) -> None:
     for name, limit, most in limits:
         first_bad(path, rows[name] > most, f"{name} exceeds {limit}", rows[name], most)
     whole, phases = rows["live_s"], rows["draft_s"] + rows["verify_s"] + rows["other_s"]
+    first_bad(path, phases.notna() & whole.isna(), "live_s is empty where the phases are not")
+    first_bad(path, whole.notna() & rows["share_s"].isna(), "share_s is empty where live_s is not")
     apart = (whole - phases).abs() > CLOCK * whole.clip(lower=CLOCK)
     first_bad(path, apart, "draft_s, verify_s and other_s do not add up to live_s", phases, whole)
     more = rows["share_s"] > whole * (1 + CLOCK)

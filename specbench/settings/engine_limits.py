@@ -47,7 +47,7 @@ def _pair(row: EngineRow, recipe: Recipe) -> Iterator[Refusal]:
         if row.drafts is not None and spec.kind not in row.drafts and any(recipe.gamma):
             yield (
                 f"no draft of kind {spec.kind} ({spec.label})",
-                f"one of {', '.join(row.drafts)}, or --engine {OWN}",
+                f"leave {spec.label} out, one of {', '.join(row.drafts)}, or --engine {OWN}",
             )
     if recipe.target.ref.startswith(CONFIG) and not row.random_weights:
         yield "no random weights", f"--engine {OWN}, or a real --target"

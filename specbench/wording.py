@@ -9,6 +9,8 @@ from specbench.errors import clean
 from specbench.estimators.intervals import Interval
 
 NO_INTERVAL = "[–]"
+WIDEST = 1000
+"""An end so many times the number says nothing of it: of two prompts, say, that differ much."""
 
 
 def fixed(value: float | None, places: int = 2) -> str:
@@ -21,9 +23,16 @@ def fixed(value: float | None, places: int = 2) -> str:
     return text.replace("-", "−")
 
 
+def tells(found: Interval) -> bool:
+    """Whether there is an interval, and it is not so wide that it has no meaning."""
+    if found.low is None or found.high is None:
+        return False
+    return found.high <= WIDEST * max(abs(found.value or 0.0), 1.0)
+
+
 def bounds(found: Interval, places: int = 2) -> str:
     """The interval alone, in brackets."""
-    if found.low is None or found.high is None:
+    if not tells(found):
         return NO_INTERVAL
     return f"[{fixed(found.low, places)}, {fixed(found.high, places)}]"
 
@@ -98,7 +107,7 @@ def percent(change: float, places: int = 1) -> str:
 
 def percent_bounds(found: Interval) -> str:
     """The interval of a change in percent."""
-    if found.low is None or found.high is None:
+    if found.low is None or found.high is None or not tells(found):
         return NO_INTERVAL
     return f"[{percent(found.low)}, {percent(found.high)}]"
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from cli_runs import specbench
 from test_ab import Order, home, recipe
 from typer.testing import CliRunner
 
@@ -70,5 +71,32 @@ def told(*words: object) -> tuple[int, str]:
 def test_a_resume_of_nothing_is_refused(home: Path, tmp_path: Path) -> None:
     ab: Sequence[object] = ["--ab", recipe(home, "a", [1]), recipe(home, "b", [1])]
     assert "the folder is not named" in told(*ab, "--resume")[1]
-    assert "holds no old/" in told(*ab, "--resume", "-o", tmp_path)[1]
+    absent = tmp_path / "absent"
+    ran = specbench("check", *ab, "--resume", "-o", absent)
+    assert ran.err.splitlines()[-1] == "  try    leave --resume out to begin anew"
     assert "nothing is measured" in told(tmp_path, "--resume")[1]
+
+
+OTHER = "  try    another --output-dir, without --resume, to begin anew"
+
+
+def test_what_a_resume_cannot_go_on_with_asks_for_another_folder(
+    home: Path, tmp_path: Path
+) -> None:
+    """Begun anew there, the folder would be refused, as is not empty; --no-resume is not there."""
+    paths = [recipe(home, "a", [1]), recipe(home, "b", [1])]
+    ready = [get_ready(load_recipe(path)) for path in paths]
+    folder = tmp_path / "r"
+    run_ab(ready, manifests(ready, ()), folder, Stopping(4))
+
+    def refusal(*recipes: object) -> str:
+        ran = specbench("check", "--ab", *recipes, "--resume", "-o", folder)
+        assert (ran.code, OTHER in ran.err.splitlines()) == (2, True), ran.err
+        return ran.err
+
+    assert "will not be mixed" in refusal(paths[0], recipe(home, "c", [1, 2]))
+    about = folder / "new" / "run.json"
+    about.write_text("{")
+    assert "run.json cannot be read" in refusal(*paths)
+    about.unlink()
+    assert "holds no new/ with a run.json" in refusal(*paths)

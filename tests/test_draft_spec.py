@@ -68,7 +68,7 @@ def test_a_label_may_stand_before_a_path_with_signs(
         ("slef:3", '"slef" is not a kind; did you mean self?'),
         ("synthetic:alhpa=0.8", 'has no option "alhpa"; did you mean alpha?'),
         ("synthetic:alpha=nan", "nan is not a finite number"),
-        ("synthetic:alpha=.5,alpha=.6", "is given twice"),
+        ("synthetic:alpha=.5,alpha=.6", '"alpha" is given twice'),
         ("synthetic:alpha=.5,huh", '"huh" after "synthetic" is no key=value'),
         ("gpt2,x=1", 'hf has no option "x"; it has none'),
         ("self:3", '"3" after "self"'),

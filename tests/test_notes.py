@@ -77,6 +77,22 @@ def test_stolen_time_and_drift_name_the_temperature(tmp_path: Path) -> None:
     assert seen(found, "W05")[0].endswith("from the first to the last third at temperature 1")
 
 
+def test_the_setting_that_is_named_is_that_of_the_number(tmp_path: Path) -> None:
+    """Rows at temperature 0 waited half as long again as they ran, at 1 a fifth."""
+    folder = build(tmp_path / "r", {"d": Draft()}, gammas=[1], prompts=12, tokens=24, **TWO)  # type: ignore[arg-type]
+    path = folder / "generations.csv"
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    for row in rows:
+        row["cpu_s"] = str(float(row["share_s"]) / (1.2 if float(row["temperature"]) else 1.5))
+    with path.open("w", newline="") as out:
+        writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    line = seen(advise(load_run(folder)), "W04")[0]
+    said = "by 50 % in 12 of 12 prompts at temperature 0; also at temperature 1"
+    assert line.endswith(said)
+
+
 UNTOLD = (
     *("num_tested", "num_full_accept", "num_censored", "num_undrafted"),
     *("draft_s", "verify_s", "other_s"),

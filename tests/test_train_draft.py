@@ -314,9 +314,10 @@ def test_what_cannot_be_done_is_refused_in_one_message(
 def test_layers_that_are_not_there_are_refused(
     at: Path, tmp_path: Path, layers: str, part: str
 ) -> None:
-    given = ["-t", at / "iid", "--dataset", at / "p.txt", "-o", tmp_path / "out"]
+    given = ["-t", at / "iid", "--dataset", at / "p.txt", "-o", tmp_path / "a" / "b" / "out"]
     ran = specbench("train-draft", *given, "--window", 8, "--held-out", 2, "--from-layers", layers)
     assert (ran.code, part in ran.err) == (2, True), ran.err
+    assert not any(tmp_path.iterdir())
 
 
 def test_texts_of_no_prompt_are_refused(at: Path, tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench import wording
-from specbench.wording import whole_percents
+from specbench.estimators.intervals import Interval
+from specbench.wording import bounds, percent_bounds, whole_percents
 
 
 def test_examples_in_docstrings_run() -> None:
@@ -20,3 +21,12 @@ def test_shares_add_up_and_none_is_off_by_a_whole_percent(parts: list[float]) ->
     found = whole_percents(parts)
     assert sum(found) == 100
     assert all(abs(n - 100 * p / sum(parts)) < 1 + 1e-9 for n, p in zip(found, parts, strict=True))
+
+
+def test_an_end_a_thousand_times_the_number_is_no_interval() -> None:
+    """Two prompts that differ much: Student's t at one degree of freedom is 12.7."""
+    assert percent_bounds(Interval(-0.235, -1.0, 1.3e19)) == "[–]"
+    assert bounds(Interval(1.5, 0.0, 1501.0)) == "[–]"
+    assert bounds(Interval(1.5, 0.0, 1499.0)) == "[0.00, 1499.00]"
+    assert bounds(Interval(0.001, 0.0, 1.0)) == "[0.00, 1.00]"
+    assert bounds(Interval(5000.0, 4000.0, 6000.0), 0) == "[4000, 6000]"

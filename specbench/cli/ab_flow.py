@@ -15,6 +15,9 @@ from specbench.errors import RunError, UsageError
 from specbench.result_files.matched import Side
 from specbench.settings.recipe_load import get_recipe
 
+OTHER = "another --output-dir, without --resume, to begin anew"
+ANEW = "leave --resume out to begin anew"
+
 
 def checked_in_turns(flags: Mapping[str, Any], wanted: Wanted) -> Checked:
     """Measure both recipes and hold the second against the first."""
@@ -37,7 +40,13 @@ def checked_in_turns(flags: Mapping[str, Any], wanted: Wanted) -> Checked:
     for one in ready:
         progress.opening(one)
     folder = given or fresh_folder(ready[1], Path("results"))
-    outcomes = run_ab(ready, about, folder, progress, resume=resume)
+    try:
+        outcomes = run_ab(ready, about, folder, progress, resume=resume)
+    except UsageError as fault:
+        # A run of its own could begin anew with a flag that a check lacks.
+        if "--no-resume" in fault.hint:
+            fault.hint = OTHER
+        raise
     if any(outcome.stopped for outcome in outcomes):
         raise RunError(
             "stopped before both recipes were measured",
@@ -58,9 +67,15 @@ def _refuse_nothing_there(folder: Path | None) -> None:
     absent = [side for side in SIDES if not (folder / side / "run.json").is_file()]
     if absent:
         raise UsageError(
-            f"--resume: {folder} holds no {absent[0]}/", hint="leave --resume out to begin anew"
+            f"--resume: {folder} holds no {absent[0]}/ with a run.json",
+            hint=OTHER if folder.is_dir() and any(folder.iterdir()) else ANEW,
         )
-    if all(read_manifest(folder / side).get("state") == "finished" for side in SIDES):
+    try:
+        states = [read_manifest(folder / side).get("state") for side in SIDES]
+    except UsageError as fault:
+        fault.hint = fault.hint or OTHER
+        raise
+    if states == ["finished"] * len(SIDES):
         old, new = (folder / side for side in SIDES)
         raise UsageError(
             f"--resume: both results in {folder} are whole",

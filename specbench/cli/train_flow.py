@@ -42,7 +42,7 @@ def train_flow(flags: dict[str, Any]) -> int:
     view = TrainView(quiet=flags["quiet"], no_color=flags["no_color"])
     measure = recipe.measure
     place = (measure.device, measure.threads, bool(flags["trust_remote_code"]))
-    new = not folder.exists()
+    made_here = _absent(folder)
     folder.mkdir(parents=True, exist_ok=True)
     lock = FolderLock(folder)
     try:
@@ -56,18 +56,30 @@ def train_flow(flags: dict[str, Any]) -> int:
                 view.end()
             _export(training, engine.tokenizer)
     except SpecbenchError:
-        if new:
-            _leave(folder)
+        if made_here:
+            _leave(made_here)
         raise
     finally:
         lock.release()
     return _told(training, asked=interrupt.asked)
 
 
-def _leave(folder: Path) -> None:
-    """Take away a folder that was made for a training that is refused, if nothing was written."""
-    if not any(path.is_file() and path.name != ".lock" for path in folder.rglob("*")):
-        shutil.rmtree(folder)
+def _absent(folder: Path) -> list[Path]:
+    """The folder and those above it that are not there, innermost first."""
+    path = folder.absolute()
+    return [one for one in (path, *path.parents) if not one.exists()]
+
+
+def _leave(made_here: list[Path]) -> None:
+    """Take away folders made for a training that is refused, if nothing was written."""
+    folder, *above = made_here
+    if any(path.is_file() and path.name != ".lock" for path in folder.rglob("*")):
+        return
+    shutil.rmtree(folder)
+    for one in above:
+        if any(one.iterdir()):
+            return
+        one.rmdir()
 
 
 def _stored(folder: Path, *, resume: bool) -> dict[str, Any] | None:

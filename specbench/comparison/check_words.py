@@ -10,8 +10,8 @@ from specbench.comparison.check_plan import Gated
 from specbench.comparison.compare_report import name_of
 from specbench.comparison.compare_words import NAMES, as_percent, sentence
 from specbench.estimators.gates import INCONCLUSIVE, MANY, MISSING, PASS, REGRESSION, Gate
-from specbench.estimators.intervals import FEW_CLUSTERS, Interval
-from specbench.wording import count, fixed, one_line, percent, plain_number, with_interval
+from specbench.estimators.intervals import FEW_CLUSTERS
+from specbench.wording import count, fixed, one_line, percent_bounds, plain_number, with_interval
 
 SHOWN = {PASS: "pass", REGRESSION: "REGRESSION", INCONCLUSIVE: "INCONCLUSIVE", MISSING: "MISSING"}
 TONES = {PASS: "cyan", REGRESSION: "red", INCONCLUSIVE: "yellow", MISSING: "yellow"}
@@ -110,13 +110,8 @@ def broken(gate: Gate) -> str:
         value = gate.found.value or 0.0
         more = "higher" if value > 0 else "lower"
         size = f"{abs(100 * value):.1f} % {more} than the baseline"
-        return f"{name} is {size} {_ends(gate.found)}, limit {limit(gate)}"
+        return f"{name} is {size} {percent_bounds(gate.found)}, limit {limit(gate)}"
     return f"{name} is {found(gate)}, limit {limit(gate)}"
-
-
-def _ends(interval: Interval) -> str:
-    low, high = interval.low or 0.0, interval.high or 0.0
-    return f"[{percent(low)}, {percent(high)}]"
 
 
 def undecided(checked: Checked, gate: Gate) -> str:

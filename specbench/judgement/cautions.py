@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from specbench.judgement.run_notes import (
     unverified,
 )
 from specbench.judgement.verdicts import Choice
-from specbench.judgement.view import Row, Setting, View, mapping, real
+from specbench.judgement.view import Row, View, mapping, real
 from specbench.kinds import SHAPE
 from specbench.wording import count, fixed, one_line, percent, plain_number
 
@@ -78,12 +79,6 @@ def _few_prompts(view: View) -> Iterator[Caution]:
         yield Caution("W01", seen, more_prompts(view))
 
 
-def _at(view: View, settings: Iterable[Setting]) -> str:
-    """Where something was seen, by what tells settings apart; empty if the run has but one."""
-    titles = dict.fromkeys(title for one in settings if (title := view.title(one)))
-    return f" at {'; '.join(titles)}" if titles else ""
-
-
 def _choices(chosen: Iterable[DraftFinding]) -> Iterator[tuple[str, Choice]]:
     for one in chosen:
         if one.choice is not None:
@@ -96,13 +91,17 @@ def _wide(view: View, chosen: Iterable[DraftFinding]) -> Iterator[Caution]:
     half, widest = max(halves, key=lambda item: item[0], default=(0.0, None))
     if half > 0.1 and widest is not None and widest.choice is not None:
         row, block = widest.choice.row, widest.block
-        name = one_line(block.draft) + _at(view, [block.setting])
+        name = one_line(block.draft) + view.places([block.setting])
         rough = (row.speedup.high or 0.0) > 2 * (row.speedup.value or 0.0)
         seen = f"the speedup of {name} is known to {fixed(100 * half, 0)} % only"
         if rough:
             seen = f"the speedup of {name} is not known to within a factor of 2"
         needed = prompts_to_halve(row.prompts)
-        todo = "more prompts" if needed is None else f"about {count(needed)} prompts would halve it"
+        todo = "more prompts"
+        if needed is not None:
+            # Not all prompts need be whole in both cells: more would be so in like shares.
+            whole = max(1.0, len(view.run.prompts) / row.prompts)
+            todo = f"about {count(math.ceil(needed * whole))} prompts would halve it"
         yield Caution("W02", seen, todo)
 
 
@@ -116,7 +115,7 @@ def _rows(view: View) -> Iterator[tuple[str, Row, str]]:
     """Every measured row with its draft and, where there are several settings, which."""
     for block in view.blocks:
         for row in block.measured:
-            yield one_line(block.draft), row, _at(view, [block.setting])
+            yield one_line(block.draft), row, view.places([block.setting])
 
 
 def _cut(view: View) -> Iterator[Caution]:
@@ -132,21 +131,20 @@ def _cut(view: View) -> Iterator[Caution]:
 
 
 def _noise(view: View) -> Iterator[Caution]:
-    stolen = stolen_time(view.run)
+    stolen = view.most(stolen_time, lambda found: found.excess)
     if stolen is not None:
-        where = [one for one in view.settings if stolen_time(view.alone(one)) is not None]
+        most, where = stolen
         seen = (
-            f"wall time exceeds CPU time by {fixed(100 * stolen.excess, 0)} % "
-            f"in {stolen.prompts} of {count(stolen.of, 'prompt')}{_at(view, where)}"
+            f"wall time exceeds CPU time by {fixed(100 * most.excess, 0)} % "
+            f"in {most.prompts} of {count(most.of, 'prompt')}{where}"
         )
         todo = "stop other work, or --repeats 3; specbench doctor shows the load"
         yield Caution("W04", seen, todo)
-    drift = baseline_drift(view.run)
+    drift = view.most(baseline_drift, abs)
     if drift is not None:
-        where = [one for one in view.settings if baseline_drift(view.alone(one)) is not None]
+        change, where = drift
         seen = (
-            f"plain decoding drifted by {percent(drift)} % from the first to the last third"
-            f"{_at(view, where)}"
+            f"plain decoding drifted by {percent(change)} % from the first to the last third{where}"
         )
         todo = "cool down, fix clocks; paired times cancel most of it"
         yield Caution("W05", seen, todo)
@@ -195,7 +193,7 @@ def _too_good(view: View) -> Iterator[Caution]:
         seen += f" at temperature {plain_number(temperature)}, which flattens both laws"
         todo = "they agree there whatever the models are; measure at temperature 1"
     else:
-        seen += _at(view, [block.setting])
+        seen += view.places([block.setting])
     yield Caution("W09", seen, todo)
 
 

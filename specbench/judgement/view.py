@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import cast
+from typing import TypeVar, cast
 
 from specbench.errors import UsageError
 from specbench.estimators.decompose import identity_gap
@@ -18,6 +18,7 @@ from specbench.result_files.summary import changed_files, summary_of
 from specbench.settings.recipe import Recipe, recipe_from
 from specbench.wording import plain_number
 
+T = TypeVar("T")
 MARGIN = 0.03
 """What counts as a difference, where the recipe does not say."""
 
@@ -171,6 +172,23 @@ class View:
         names = dict.fromkeys(name for words in every for name in words)
         varied = [n for n in names if len({words.get(n) for words in every}) > 1]
         return ", ".join(own.get(name, f"no {name.replace('_', '-')}") for name in varied)
+
+    def places(self, settings: Iterable[Setting]) -> str:
+        """Where something was seen, by what tells settings apart; empty if the run has but one."""
+        titles = dict.fromkeys(title for one in settings if (title := self.title(one)))
+        return f" at {'; '.join(titles)}" if titles else ""
+
+    def most(
+        self, found: Callable[[RunData], T | None], size: Callable[[T], float]
+    ) -> tuple[T, str] | None:
+        """What the run shows, in the setting where it is largest, named; then the others."""
+        whole = found(self.run)
+        each = {one: seen for one in self.settings if (seen := found(self.alone(one))) is not None}
+        if whole is None or not each:
+            return None if whole is None else (whole, "")
+        worst = max(each, key=lambda one: size(each[one]))
+        others = self.places(one for one in each if one != worst)
+        return each[worst], self.places([worst]) + (f"; also{others}" if others else "")
 
     def per_cell(self, recipe: Recipe) -> int:
         """Generations of a cell that is whole."""

@@ -209,7 +209,7 @@ def _options_from_text(parts: list[str], kind: Kind) -> dict[str, str]:
         elif not equals:
             found.append(((), f'{quoted(key)} after "{kind.name}" is no key=value'))
         if key in given:
-            found.append((("options", key), "is given twice"))
+            found.append((("options", key), f"{quoted(key)} is given twice"))
         given[key] = value
     if found:
         raise faults(found, ",".join(parts))

@@ -197,8 +197,13 @@ REFUSED = [
     (("--device-spec", "bandwidth=1e12,flops=fast"), "not a number"),
     (("--device-spec", "bandwidth=-1,flops=1e12"), "not a number"),
     (("--device-spec", "bandwidth=nan,flops=1e12"), "not a number"),
-    (("--device-spec", f"{SHEET},mbu=0"), "not a number from 0 to 1"),
-    (("--device-spec", f"{SHEET},mbu=2"), "not a number from 0 to 1"),
+    (("--device-spec", f"{SHEET},mbu=0"), "not a number above 0 and up to 1"),
+    (("--device-spec", f"{SHEET},mbu=2"), "not a number above 0 and up to 1"),
+    (("--device-spec", "bandwidth=3350,flops=989e12"), "not GB/s or TFLOP/s"),
+    (("--device-spec", "bandwidth=3.35e12,flops=989"), "not GB/s or TFLOP/s"),
+    (("--device-spec", "bandwidth=3_000_000_000_000,flops=1e15"), "not a number"),
+    (("--device-spec", "bandwidth=٣000000000000,flops=1e15"), "not a number"),
+    (("--device-spec", f"{SHEET},devices=1.5"), "not a whole number from 1"),
     (("--device-spec", f"{SHEET},flops=1"), "given twice"),
     (("--device-spec", f"{SHEET},cores=8"), "not one of"),
     (("--device-spec", ""), "not one of"),
@@ -216,6 +221,15 @@ def test_what_makes_no_sense_is_refused(config: Path, words: tuple[str, ...], pa
     code, out, err = mapped(config, "--alpha", "0.8", *draft, *words)
     assert (code, out) == (2, "")
     assert part in " ".join(err.split())
+
+
+def test_what_is_to_try_has_to_do_with_what_was_asked(config: Path) -> None:
+    code, _, err = mapped(config, "--alpha", "0.8", "--device-spec", SHEET)
+    assert (code, err.splitlines()[-1]) == (2, "  try    specbench ls drafts")
+    code, _, err = mapped(config, "--device-spec", SHEET, "-d", "self", "--from", "somewhere")
+    assert (code, err.splitlines()[-1]) == (2, "  try    leave one of them out")
+    code, _, err = mapped(config, "-d", "self", "--batch-size", "0")
+    assert (code, err.splitlines()[-1]) == (2, "  try    specbench map --help")
 
 
 def test_without_an_alpha_nothing_is_said(config: Path) -> None:

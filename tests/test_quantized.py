@@ -214,11 +214,12 @@ def test_kept_layers_are_the_targets_own(family: str) -> None:
 
 def test_each_layer_has_the_bits_that_were_asked_for() -> None:
     """`keep` goes before `int8`, and `int8` before `bits`."""
-    draft = opened(models.lm(models.build()), bits=4, int8="down_proj+lm_head", keep="lm_head")
+    draft = opened(models.lm(models.build()), bits=4, int8="down_proj+lm_head", keep="layers.0.mlp")
     eight, four = kinds_of(draft, Int8Linear), kinds_of(draft, Int4Linear)
-    assert eight == {f"model.layers.{n}.mlp.down_proj" for n in (0, 1)}
-    assert len(four) == 12
-    assert kinds_of(draft, nn.Linear) == {"lm_head"}
+    assert eight == {"model.layers.1.mlp.down_proj", "lm_head"}
+    assert len(four) == 10
+    mlp = ("gate_proj", "up_proj", "down_proj")
+    assert kinds_of(draft, nn.Linear) == {f"model.layers.0.mlp.{name}" for name in mlp}
 
 
 @pytest.mark.parametrize("options", [{}, {"bits": 4}, {"bits": 4, "int8": "q_proj"}])
@@ -281,6 +282,10 @@ def test_bytes_are_those_of_codes_and_scales() -> None:
         ({"bits": 4, "int8": "nothing"}, "no linear layer is called nothing"),
         ({"bits": 4, "int8": "lm_head+model"}, "nothing is left for 4 bits"),
         ({"bits": 4, "int8": "model", "keep": "lm_head"}, "nothing is left for 4 bits"),
+        ({"bits": 4, "int8": "lm_head+o_proj", "keep": "lm_head"}, "lm_head is named by keep and"),
+        ({"keep": ""}, "keep names no layer"),
+        ({"bits": 4, "int8": ""}, "int8 names no layer"),
+        ({"keep": "lm_head+"}, "keep names no layer"),
         ({"bits": 3}, "bits must be 4 or 8"),
         ({"bits": "four"}, "bits must be 4 or 8"),
         ({"bits": True}, "bits must be 4 or 8"),

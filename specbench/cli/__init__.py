@@ -24,8 +24,12 @@ from specbench.cli.typed import Told, in_our_words, is_help
 from specbench.cli.validate import validate
 from specbench.cli.verify import verify
 from specbench.errors import SpecbenchError
+from specbench.settings.recipe_faults import RUN_HELP
 from specbench.signs import Signs, never_die_of_a_sign
 from specbench.version import VERSION
+
+ALIKE = ("map", "rank", "train-draft", "verify")
+"""Commands that take flags of `run`, and show them in their own help."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -90,6 +94,8 @@ def main() -> None:
     except SpecbenchError as error:
         if debug:
             raise
+        if error.hint == RUN_HELP and words[0] in ALIKE:
+            error.hint = f"specbench {words[0]} --help"
         print(Signs(sys.stderr)("\n".join(error.lines())), file=sys.stderr)
         sys.exit(error.exit_code)
     sys.exit(code)

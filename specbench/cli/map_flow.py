@@ -42,12 +42,16 @@ def _by_spec(recipe: Recipe, flags: dict[str, Any], alpha: float | None) -> int:
     from specbench.reports.map_report import FORMATS
     from specbench.reports.spec_map import parse_spec, show_spec, spec_map, spec_text
 
-    for name, given in (("--from", flags["steps"]), ("--output-dir", flags["output_dir"])):
-        if given is not None:
-            raise UsageError(
-                f"--device-spec goes without {name}: nothing is timed and no file is written",
-                hint="--format csv > map.csv",
-            )
+    if flags["steps"] is not None:
+        raise UsageError(
+            "--device-spec goes without --from: a folder's times, or a data sheet",
+            hint="leave one of them out",
+        )
+    if flags["output_dir"] is not None:
+        raise UsageError(
+            "--device-spec goes without --output-dir: nothing is timed and no file is written",
+            hint="--format csv > map.csv",
+        )
     found = spec_map(_with_batches(recipe), parse_spec(flags["device_spec"]), alpha)
     output = flags["output_format"].value
     if output in FORMATS:

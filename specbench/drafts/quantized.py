@@ -126,6 +126,9 @@ def _plan(options: dict[str, Any], target: CausalLM, label: str) -> Plan:
         refuse(label, "inputs goes with layers in int8", options["inputs"], EXAMPLE)
     kept = _named(options, "keep", list(layers), label)
     eight = set(layers) if bits == 8 else _named(options, "int8", list(layers), label)
+    both = [word for word in _words(options, "int8") if word in _words(options, "keep")]
+    if both:
+        refuse(label, f"{both[0]} is named by keep and by int8", "+".join(both), EXAMPLE)
     if kept == set(layers):
         refuse(label, "nothing is left to quantise", options["keep"], EXAMPLE)
     if bits == 4 and kept | eight == set(layers):
@@ -198,10 +201,18 @@ def _inputs(layer: Any) -> int:
 def _named(options: dict[str, Any], option: str, names: list[str], label: str) -> set[str]:
     """Full names of layers that are meant; each word names layers by a part of their path."""
     found: set[str] = set()
-    for word in filter(None, str(options.get(option, "")).split("+")):
+    words = _words(options, option)
+    if option in options and not all(words):
+        refuse(label, f"{option} names no layer", f'"{options[option]}"', EXAMPLE)
+    for word in words:
         some = {name for name in names if re.search(rf"(^|\.){re.escape(word)}(\.|$)", name)}
         if not some:
             there = ", ".join(dict.fromkeys(name.rpartition(".")[2] for name in names))
             refuse(label, f"no linear layer is called {word} (there are {there})", word, EXAMPLE)
         found |= some
     return found
+
+
+def _words(options: dict[str, Any], option: str) -> list[str]:
+    """Parts of names as they were given, in order."""
+    return str(options[option]).split("+") if option in options else []

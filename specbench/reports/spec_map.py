@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,10 @@ from specbench.settings.recipe_values import CONFIG
 from specbench.signs import Signs
 from specbench.wording import one_line
 
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+RATES = (1e9, 1e21)
+"""Bytes or FLOP per second of a device; below, they were given in GB/s or TFLOP/s."""
+LIMITS = {"mbu": (0.0, 1.0), "mfu": (0.0, 1.0), "devices": (1.0, 1e6), "pass_s": (0.0, 1e3)}
 EXAMPLE = "--device-spec bandwidth=3.35e12,flops=989e12,devices=8"
 CONTEXTS = (1024, 4096, 16384, 65536)
 """Where neither flags nor a recipe say otherwise."""
@@ -123,22 +128,19 @@ def parse_spec(text: str) -> DeviceSpec:
 
 
 def _number(name: str, text: str) -> float:
-    low, high = {
-        "mbu": (0.0, 1.0),
-        "mfu": (0.0, 1.0),
-        "devices": (1.0, 1e6),
-        "pass_s": (0.0, 1e3),
-    }.get(name, (1.0, 1e21))
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    share = name in ("mbu", "mfu")
-    if not low <= value <= high or (share and not value):
-        raise UsageError(
-            f"--device-spec {name}={text}: not a number from {low:g} to {high:g}", hint=EXAMPLE
-        )
-    return value
+    """A plain decimal number that such a value can be."""
+    low, high = LIMITS.get(name, RATES)
+    value = float(text) if _DECIMAL.fullmatch(text) else math.nan
+    share, whole = name in ("mbu", "mfu"), name == "devices"
+    if low <= value <= high and not (share and not value) and not (whole and value % 1):
+        return value
+    kind = "a whole number" if whole else "a number"
+    span = f"above 0 and up to {high:g}" if share else f"from {low:g} to {high:g}"
+    raise UsageError(
+        f"--device-spec {name}={text}: not {kind} {span}",
+        where="" if name in LIMITS else "bytes and FLOP per second, not GB/s or TFLOP/s",
+        hint=EXAMPLE,
+    )
 
 
 def spec_map(recipe: Recipe, device: DeviceSpec, alpha: float | None) -> list[SpecDraft]:

@@ -39,6 +39,8 @@ _MEASURE = (
     "score",
 )
 
+RUN_HELP = "specbench run --help"
+
 FLAGS: dict[str, tuple[str, ...]] = {
     "name": ("name",),
     "target": ("target",),
@@ -136,7 +138,9 @@ def flag_error(error: ValidationError, flags: Mapping[str, object]) -> UsageErro
         if flag:
             where = _where(flag, flags[flag], first.loc[n:])
             return UsageError(_as_flag(flag, first.message), where=where, hint=hint(first.loc))
-    return UsageError(first.text, hint=hint(first.loc))
+    # A fault of the whole is not of a key; the one that flags bring is that no draft is named.
+    ends = "specbench ls drafts" if first.message.startswith("no draft") else hint(first.loc)
+    return UsageError(first.text, hint=ends)
 
 
 def _as_flag(flag: str, message: str) -> str:
@@ -160,4 +164,4 @@ def hint(loc: Loc) -> str:
         "drafts": "specbench ls drafts",
         "gamma": "1,2,4 or 1-4 or 1-16*2",
         "prompts": "specbench ls datasets",
-    }.get(where, "specbench run --help" if where else "")
+    }.get(where, RUN_HELP if where else "")

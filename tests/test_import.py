@@ -334,6 +334,14 @@ def test_llamacpp_cycles_are_the_tokens_that_no_draft_gave(imported):
     assert (row["alpha"], row["gamma"]) == ("", "")
 
 
+def test_llamacpp_with_a_gamma_that_not_every_step_drafted_says_so(imported):
+    """4 steps drafted 12: no 4 each."""
+    (row,), _, out, _ = imported(json.dumps(timings()), "--gamma", "4")
+    assert (row["alpha"], row["gamma"]) == ("", "4")
+    assert "draft lengths vary: no gamma gives alpha" in " ".join(out.split())
+    assert "needs gamma" not in out
+
+
 def test_llamacpp_with_gamma_inverts_tau_where_every_step_drafted_it(imported):
     rows = [timings(predicted_n=10, draft_n=8, draft_n_accepted=5), timings(draft_n=10)]
     rows[1]["timings"]["draft_n_accepted"] = 5

@@ -136,6 +136,23 @@ def test_a_table_that_is_none_is_refused(tmp_path: Path, name: str, data: bytes,
         load_run(tmp_path / "r")
 
 
+@pytest.mark.parametrize("name", ["generations.csv", "positions.csv", "summary.csv"])
+def test_bytes_that_another_program_put_in_a_table_are_named(tmp_path: Path, name: str) -> None:
+    writer = start(tmp_path / "r", 1)
+    writer.write_group("small", cell(0), 0, 0, [generation("p0", [cycle(0, 0)])])
+    path = tmp_path / "r" / name
+    path.touch()
+    own = path.read_bytes() or b"cell,draft\nx,y\n"
+    for data, said in (
+        (b"\xef\xbb\xbf" + own, "it begins with a byte order mark"),
+        (own + b"\0\n", f"line {own.count(10) + 1} holds a NUL byte"),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(UsageError, match=f"{name} is no CSV file") as caught:
+            load_run(tmp_path / "r")
+        assert caught.value.where.startswith(said)
+
+
 def test_a_row_that_is_cut_is_refused(tmp_path: Path) -> None:
     writer = start(tmp_path / "r", 1)
     writer.write_group("small", cell(0), 0, 0, [generation("p0", [cycle(0, 0)])])

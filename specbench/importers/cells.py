@@ -21,6 +21,7 @@ from specbench.records import cell_id
 ALL = "all"
 SUMMED = ("num_output_tokens", "num_cycles", "num_drafted", "num_tested", "num_accepted")
 COUNTED = (*SUMMED[1:], "num_full_accept")
+VARY = "draft lengths vary: no gamma gives alpha, which needs num_tested"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,11 @@ def made(group: Group, baseline: Group | None = None) -> Made:
     if keys["gamma"] is None and not group.lengths_vary:
         keys["gamma"] = found.found.gamma
     rows = [{**_row(group, whole, found, group.requests, baseline), "category": ALL}]
-    remarks = list(found.remarks)
+    remarks = [
+        # The most that a cycle drafts is told: asking for it again would lead nowhere.
+        VARY if group.gamma and group.lengths_vary and one.startswith("alpha needs gamma") else one
+        for one in found.remarks
+    ]
     for name, part in _parts(group).items():
         own = replace(group, columns={})
         requests = tuple(one for one in group.requests if one.category == name)

@@ -8,6 +8,7 @@ surrogates, which UTF-8 and CSV readers cannot carry, are written as their escap
 
 from __future__ import annotations
 
+import codecs
 import csv
 import hashlib
 import io
@@ -146,8 +147,19 @@ def json_object(line: bytes, path: Path, number: int) -> dict[str, object]:
 
 
 def csv_rows(path: Path) -> list[list[str]]:
-    """The whole records of a CSV file as raw fields, header first."""
-    return list(csv.reader(io.StringIO(intact(path).decode(), newline="")))
+    """The whole records of a CSV file as raw fields, header first.
+
+    Errors
+    ------
+        `ValueError` for bytes that this package does not write: a byte order mark, a NUL, no UTF-8.
+    """
+    data = intact(path)
+    if data.startswith(codecs.BOM_UTF8):
+        raise ValueError("it begins with a byte order mark, as spreadsheets write it")
+    text = data.decode()
+    if "\0" in text:
+        raise ValueError(f"line {text.count(chr(10), 0, text.index(chr(0))) + 1} holds a NUL byte")
+    return list(csv.reader(io.StringIO(text, newline="")))
 
 
 def append(path: Path, text: str) -> None:

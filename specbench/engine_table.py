@@ -110,7 +110,7 @@ ENGINES: dict[str, EngineRow] = {
         EngineRow(
             "vllm",
             "vLLM, started here",
-            "--engine-python",
+            "vLLM's Python",
             "specbench.engines.vllm_engine:VllmEngine",
             drafts=("hf", "ngram", "suffix", "eagle", "self"),
             dtypes=("float32", "bfloat16", "float16"),

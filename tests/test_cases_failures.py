@@ -135,15 +135,16 @@ def patch(
 def test_prompts_are_in_no_cycle_and_the_formula_gives_l(
     at: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D29: target 60 ms a pass and 300 ms a prompt, draft 6 ms: γ = 4.
+    """D29: target 60 ms a pass and 1 s a prompt, draft 6 ms: γ = 4.
 
-    T_draft ≈ 4 × 6 ms, T_verify ≈ 60 ms, L = (T_draft + T_verify)/τ to 10 %, prompt time elsewhere.
+    T_draft ≈ 4 × 6 ms, T_verify ≈ 60 ms, L = (T_draft + T_verify)/τ to 10 %, prompt time elsewhere:
+    in one of some six cycles it would add 160 ms. Sleeps are longer on a busy machine.
     """
     prompts = lines(tmp_path / "p.txt", "w1 w2 " * 8)
 
     def wait(model: Any, ids: torch.Tensor) -> None:
         if model.name_or_path.endswith("p"):
-            time.sleep(0.3 if ids.shape[1] > 5 else 0.06)
+            time.sleep(1.0 if ids.shape[1] > 5 else 0.06)
         else:
             time.sleep(0.006)
 
@@ -151,16 +152,16 @@ def test_prompts_are_in_no_cycle_and_the_formula_gives_l(
     flags = ["-g", "4", "--temperature", "1", "--max-new-tokens", "12"]
     measure(tmp_path / "o", at / "p", [at / "q"], prompts, *flags)
     row, base = cell(tmp_path / "o", 4), cell(tmp_path / "o", 0)
-    assert 24 <= float(row["t_draft_ms"]) < 24 + 16
-    assert 60 <= float(row["t_verify_ms"]) < 60 + 12
-    assert 60 <= float(base["t_verify_ms"]) < 60 + 12
+    assert 24 <= float(row["t_draft_ms"]) < 24 + 80
+    assert 60 <= float(row["t_verify_ms"]) < 60 + 80
+    assert 60 <= float(base["t_verify_ms"]) < 60 + 20
     models_ms = float(row["t_draft_ms"]) + float(row["t_verify_ms"])
     delivered = models_ms / float(row["tau_delivered"])
     assert float(row["latency_ms"]) == pytest.approx(delivered, rel=0.1)
     assert float(row["latency_formula_ms"]) == pytest.approx(models_ms / float(row["tau"]))
     for r in generations(tmp_path / "o"):
-        assert 0.3 <= float(r["prefill_s"]) < 0.5
-    assert float(row["ttft_ms"]) > 300 + 60
+        assert 1.0 <= float(r["prefill_s"]) < 1.5
+    assert float(row["ttft_ms"]) > 1000 + 60
 
 
 def test_a_slow_first_forward_is_in_no_time(

@@ -308,7 +308,7 @@ def test_folders_that_hold_no_head_for_this_target_are_refused(
     target = models.lm(models.rnd())
     with pytest.raises(PairRefused, match="holds no EAGLE head"):
         opened(folder, "target")
-    with pytest.raises(UsageError, match="no model at"):
+    with pytest.raises(UsageError, match="no EAGLE head at"):
         opened(folder, "nowhere")
     with pytest.raises(UsageError, match="no EAGLE head at drafts/head"):
         open_draft("eagle", "drafts/head", {}, "e", Context(target, None, target.device))

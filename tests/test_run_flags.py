@@ -35,7 +35,7 @@ def test_a_place_for_the_csv_is_refused_with_its_reason(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path, said in (
         (tmp_path / "no" / "x.csv", f"the folder {tmp_path / 'no'} does not exist"),
-        (tmp_path / "file" / "x.csv", "is not a folder"),
+        (tmp_path / "file" / "x.csv", "is a file, not a folder"),
         (tmp_path, "that is a folder, not a file"),
     ):
         with pytest.raises(UsageError, match=said):

@@ -221,7 +221,7 @@ def test_factors_multiply_to_the_measured_speedup(scored: Advice) -> None:
 
 def test_limits_name_remedies_and_the_alpha_that_breaks_even(scored: Advice) -> None:
     text = why_markdown(scored)
-    assert "It is limited most by rejected drafts: a draft closer to the target would help" in text
+    assert "What would help most is a draft closer to the target: " in text
     choice = scored.findings[0].drafts[1].choice
     assert choice is not None
     assert (choice.row.speedup.value or 0.0) < 1

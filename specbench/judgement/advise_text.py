@@ -31,8 +31,8 @@ _FIRST = {
     "wins": "{draft} wins: {speed} at γ {gamma}.",
     "wins_slightly": "{draft} wins, but by little: {speed} at γ {gamma}.",
     "no_difference": "{draft} makes no difference: {speed}.",
-    "may_win": "{draft} may win: {speed}.",
-    "may_lose": "{draft} may be slower: {speed}.",
+    "may_win": "{draft} may win: {speed} at γ {gamma}.",
+    "may_lose": "{draft} may be slower: {speed} at γ {gamma}.",
     "cannot_tell": "{draft}: cannot be told from plain decoding, {speed}.",
     "loses": "{draft} does not pay: {speed} at best (γ {gamma}).",
 }
@@ -112,7 +112,7 @@ def tail(one: DraftFinding) -> str:
     if choice.speedup.low is None:
         return "For both, more prompts: --num-prompts 24."
     said = []
-    if one.key in CLEAR:
+    if one.key in CLEAR or one.key in OPEN:
         said.append(_others(one, choice))
     if one.key in OPEN:
         said += [_allowing(one.block, choice), _more_prompts(choice)]

@@ -9,12 +9,6 @@ from specbench.judgement.view import Row
 from specbench.latency.latency_parts import CycleCosts
 from specbench.wording import fixed, with_interval
 
-_LIMIT = {
-    "rejections": "rejected drafts",
-    "draft": "the time of drafting",
-    "verify beyond a step": "what verifying takes beyond one plain step",
-    "other": "time outside the models",
-}
 _REMEDY = {
     "rejections": ("a draft closer to the target", "half the rejections"),
     "draft": ("a cheaper draft", "half its time"),
@@ -34,9 +28,7 @@ def limits(one: DraftFinding) -> str:
         return "What would help cannot be said: a time or τ was not measured."
     gains = [f"{fixed(speed * lever.gain)}× with {_REMEDY[name][1]}" for name, lever in levers]
     names = [_REMEDY[name][0] for name, _ in levers]
-    said = [
-        f"It is limited most by {_LIMIT[levers[0][0]]}: {names[0]} would help most, {gains[0]}."
-    ]
+    said = [f"What would help most is {names[0]}: {gains[0]}."]
     rest = [f"{name} ({gain})" for name, gain in zip(names[1:], gains[1:], strict=True)]
     said += [f"Less would come of {', '.join(rest)}."] if rest else []
     said += [_no_slower_pass(costs), _break_even(row, costs)]

@@ -46,21 +46,6 @@ def refused(folder: Path, ask: Callable[[Path], object] = load_run) -> str:
     return "\n".join(caught.value.lines())
 
 
-@pytest.mark.parametrize("name", ["generations.csv", "positions.csv"])
-def test_a_file_cut_in_its_last_row_is_refused_once_the_run_has_ended(
-    sound: Path, tmp_path: Path, name: str
-) -> None:
-    """A run that goes on drops a torn row and measures it again; one that ended has none."""
-    folder = shutil.copytree(sound, tmp_path / "r")
-    path = folder / name
-    path.write_bytes(path.read_bytes()[:-1])
-    assert "stops within its last row" in refused(folder)
-    about = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({**about, "state": "running"}))
-    if name == "generations.csv":
-        assert len(load_run(folder).generations) < len(load_run(sound).generations)
-
-
 @pytest.mark.parametrize(
     ("column", "value", "said"),
     [

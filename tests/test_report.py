@@ -87,7 +87,9 @@ def test_folder_without_a_row_is_refused_and_keeps_its_report(tmp_path: Path) ->
     assert (folder / "report.md").read_text(encoding="utf-8") == "mine"
 
 
-def test_rows_lost_from_a_finished_run_are_said(run: Path, tmp_path: Path) -> None:
+def test_rows_lost_from_a_finished_run_are_said(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = Path(shutil.copytree(run, tmp_path / "r"))
     rows = (folder / "generations.csv").read_bytes()
     (folder / "generations.csv").write_bytes(rows[: len(rows) // 2])
@@ -102,6 +104,8 @@ def test_rows_lost_from_a_finished_run_are_said(run: Path, tmp_path: Path) -> No
     report(folder, stream=out, notes=notes, quiet=True)
     assert f"{said}\n" in notes.getvalue()
     made = int(first.split()[0])
+    report_all([folder], output="csv")
+    assert f"{said}\n" in capsys.readouterr().err
     found = list(csv.DictReader(io.StringIO(summary_rows(folder, "csv"))))
     assert sum(int(row["num_prompts"]) for row in found if row["category"] == "all") == made
 

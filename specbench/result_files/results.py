@@ -60,9 +60,6 @@ def load_run(folder: Path) -> RunData:
     manifest = read_manifest(folder)
     prompts = list(files.json_lines(folder / "prompts.jsonl"))
     check_prompts(folder / "prompts.jsonl", prompts, manifest.get("prompts"))
-    if manifest.get("state") == "finished":
-        for name in ("generations.csv", "positions.csv"):
-            _refuse_torn(folder / name)
     if manifest.get("kind") == IMPORTED:
         return _imported(folder, manifest, prompts)
     rows = _generations(folder / "generations.csv", counts_alone=tells_counts_alone(manifest))
@@ -77,16 +74,6 @@ def load_run(folder: Path) -> RunData:
         positions=_of_generations(positions, generations),
         prompts=prompts,
     )
-
-
-def _refuse_torn(path: Path) -> None:
-    """A run that came to its end has ended its last row: a file that stops within one was cut."""
-    if path.exists() and (data := path.read_bytes()) and not data.endswith(b"\n"):
-        raise UsageError(
-            f"{path} stops within its last row, though the run came to its end",
-            where="the last number may be cut, so that the row cannot be trusted",
-            hint="the file as it was written, or the run again",
-        )
 
 
 def _imported(

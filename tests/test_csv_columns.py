@@ -97,3 +97,9 @@ def test_student_by_special_functions_is_that_of_scipy_stats() -> None:
             expected = stats.t.ppf(0.5 + level / 2, degrees)
             assert t_quantile(degrees, level) == pytest.approx(expected, rel=1e-12)
         assert p_of(2.0, 0.9, degrees) == pytest.approx(2 * stats.t.sf(2 / 0.9, degrees), rel=1e-12)
+
+
+def test_a_header_that_is_no_text_is_left_to_the_reader_that_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"cell,dra\xe7ft\nx,y\n")
+    assert csv_columns(path) is None

@@ -32,7 +32,10 @@ def csv_columns(path: Path) -> Mapping[str, Any] | None:
     except OSError:
         return None
     end = data.find(b"\n")
-    names = data[:end].decode("utf-8", "replace").split(",") if end > 0 else []
+    try:
+        names = data[:end].decode().split(",") if end > 0 else []
+    except UnicodeDecodeError:
+        return None
     plain = names and all(names) and len(set(names)) == len(names) and '"' not in "".join(names)
     if (
         not plain

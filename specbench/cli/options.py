@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -40,15 +40,17 @@ Draft = Annotated[
         rich_help_panel=WHAT,
     ),
 ]
+
+
+def gamma_option(text: str) -> Any:
+    """`--gamma` under all its names; commands differ in what they take and by default."""
+    names = ("--gamma", "-g", "--num-speculative-tokens")
+    return typer.Option(*names, help=text, rich_help_panel=WHAT)
+
+
 Gamma = Annotated[
     str | None,
-    typer.Option(
-        "--gamma",
-        "-g",
-        "--num-speculative-tokens",
-        help="1,3,5 or 1-8 or 1-8+2 or 1-16*2; 0 is always measured. Default 1-8.",
-        rich_help_panel=WHAT,
-    ),
+    gamma_option("1,3,5 or 1-8 or 1-8+2 or 1-16*2; 0 is always measured. Default 1-8."),
 ]
 Dataset = Annotated[
     str | None,

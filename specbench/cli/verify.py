@@ -11,14 +11,7 @@ from specbench.cli import options
 from specbench.cli.choices import Format
 
 Gamma = Annotated[
-    str | None,
-    typer.Option(
-        "--gamma",
-        "-g",
-        "--num-speculative-tokens",
-        help="Draft lengths above 0: 4, 1,3,5 or 1-8. Default 4.",
-        rich_help_panel=options.WHAT,
-    ),
+    str | None, options.gamma_option("Draft lengths above 0: 4, 1,3,5 or 1-8. Default 4.")
 ]
 Dtype = Annotated[
     str | None,

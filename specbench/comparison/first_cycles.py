@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from specbench.engine_table import ENGINES
 from specbench.judgement.view import mapping
+from specbench.result_files.cycle_sums import tested
 from specbench.result_files.matched import Side
 from specbench.result_files.results import read_cycles
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 KEYS = ["cell", "prompt_id", "repeat"]
-COLUMNS = (*KEYS, "index", "drafted_ids", "num_accepted", "censor")
+COLUMNS = (*KEYS, "index", "gamma", "num_accepted", "censor")
 
 
 def with_prompt_token(side: Side) -> bool:
@@ -61,7 +62,7 @@ def less(rows: pd.DataFrame, taken: pd.DataFrame, keys: list[str]) -> pd.DataFra
 
 def totals(cycles: pd.DataFrame) -> pd.DataFrame:
     """What cycles, one a text, add to the counts of `generations.csv`."""
-    drafted, kept = cycles["drafted_ids"].map(len), cycles["num_accepted"]
+    drafted, kept = cycles["gamma"], cycles["num_accepted"]
     return cycles[KEYS].assign(
         num_cycles=1,
         num_target_forwards=1,
@@ -80,10 +81,3 @@ def by_position(cycles: pd.DataFrame) -> pd.DataFrame:
     rows = reached.explode("position").dropna().astype({"position": int})
     accepted = (rows["position"] <= rows["kept"]).astype(int)
     return rows[[*KEYS, "position"]].assign(num_tested=1, num_accepted=accepted)
-
-
-def tested(cycles: pd.DataFrame) -> pd.Series[int]:
-    """Drafted tokens that each cycle tested: the kept ones and the one that was not."""
-    drafted, kept = cycles["drafted_ids"].map(len), cycles["num_accepted"]
-    found: pd.Series[int] = (kept + 1).clip(upper=drafted).where(cycles["censor"] != "eos", kept)
-    return found

@@ -12,6 +12,8 @@ import numpy.typing as npt
 
 from specbench.latency.step_forms import Floats
 
+LARGE, LONGEST = 1e9, 2**22
+"""A batch at which nothing but the terms that grow with it counts, and the contexts looked at."""
 FINE = 256
 """Contexts between which a crossing is looked for."""
 
@@ -102,6 +104,11 @@ class Crossing:
     kind: str
     """`always`, `never`, `from` or `up to` a context."""
     context: float | None = None
+
+
+def crossing_at_large(model: Speeds, taus: Taus) -> Crossing:
+    """Where it pays as batch grows without end, by the model's terms."""
+    return crossing(model, taus, LARGE, 1, LONGEST)
 
 
 def crossing(model: Speeds, taus: Taus, batch: float, low: float, high: float) -> Crossing:

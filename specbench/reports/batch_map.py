@@ -12,7 +12,15 @@ from specbench.closed_form import theory
 from specbench.errors import UsageError
 from specbench.judgement.view import mapping
 from specbench.latency.latency_model import LatencyModel
-from specbench.latency.speed_map import Crossing, Surface, Taus, constant, crossing, surface
+from specbench.latency.speed_map import (
+    Crossing,
+    Surface,
+    Taus,
+    constant,
+    crossing,
+    crossing_at_large,
+    surface,
+)
 from specbench.latency.step_forms import Floats
 from specbench.result_files.map_files import KIND, is_map, read_models, read_taus
 from specbench.result_files.results import read_manifest
@@ -20,8 +28,6 @@ from specbench.wording import count
 
 ROUGH = 0.1
 """A median error above which a fit is called rough."""
-LARGE, LONGEST = 1e9, 2**22
-"""A batch at which nothing but the terms that grow with it counts, and the contexts looked at."""
 FILL = 5
 """Contexts of a map where none are asked for."""
 
@@ -194,7 +200,7 @@ def _draft_map(
         if (why := model.measured.beyond(batch, context, gamma))
     }
     crossings = tuple(crossing(model, taus, b, columns[0], columns[-1]) for b in rows)
-    at_large = crossing(model, taus, LARGE, 1, LONGEST)
+    at_large = crossing_at_large(model, taus)
     return DraftMap(draft, model, taus, found, outside, crossings, at_large)
 
 

@@ -56,7 +56,7 @@ def report_all(
         write_out(rank_rows([load_ranking(folder) for folder in predicted], output))
         return
     if output in FORMATS:
-        _write_rows(folders, output)
+        write_out(summary_rows(folders, output, lambda text: _note(text, sys.stderr)))
         return
     if output != "table":
         known = ", ".join(("table", *FORMATS))
@@ -114,7 +114,8 @@ def report(
     signs = Signs(out)
     if quiet:
         lines = quiet_lines(advice, signs)
-        _tell_state(advice, notes)
+        if state := state_line(advice.view):
+            _note(f"note: {state}", notes)
     elif chart_only:
         lines = chart_lines(advice, console.width, signs)
     else:
@@ -125,18 +126,8 @@ def report(
     return advice
 
 
-def _write_rows(folders: Sequence[Path], output: str) -> None:
-    """All results as rows, and on stderr what each lacks."""
-    write_out(summary_rows(folders, output))
-    for folder in folders:
-        if not is_imported(folder):
-            _tell_state(advise(load_measured(folder)), sys.stderr)
-
-
-def _tell_state(advice: Advice, notes: TextIO) -> None:
-    """Say what a result lacks beside rows or a sentence, which do not show it."""
-    if state := state_line(advice.view):
-        print(Signs(notes)(f"note: {state}"), file=notes)
+def _note(text: str, notes: TextIO) -> None:
+    print(Signs(notes)(text), file=notes)
 
 
 def write_files(advice: Advice, folder: Path, *, style: str = "wide") -> list[Path]:

@@ -20,7 +20,14 @@ from specbench.latency.device_spec import (
     shape_of_config,
 )
 from specbench.latency.roofline import Shape
-from specbench.latency.speed_map import Crossing, Surface, constant, crossing, surface
+from specbench.latency.speed_map import (
+    Crossing,
+    Surface,
+    constant,
+    crossing,
+    crossing_at_large,
+    surface,
+)
 from specbench.reports.map_report import crossing_words, speed_table
 from specbench.reports.markdown_text import drawn, escaped
 from specbench.reports.tables import Line, Table
@@ -40,8 +47,6 @@ LIMITS = {"mbu": (0.0, 1.0), "mfu": (0.0, 1.0), "devices": (1.0, 1e6), "pass_s":
 EXAMPLE = "--device-spec bandwidth=3.35e12,flops=989e12,devices=8"
 CONTEXTS = (1024, 4096, 16384, 65536)
 """Where neither flags nor a recipe say otherwise."""
-LARGE, LONGEST = 1e9, 2**22
-"""A batch at which nothing but the terms that grow with it counts, and the contexts looked at."""
 COLUMNS: Final = (
     "draft",
     "batch_size",
@@ -202,7 +207,7 @@ def _draft(
         float(kept),
         surface(model, taus, batches, contexts),
         tuple(crossing(model, taus, batch, *ends) for batch in batches),
-        crossing(model, taus, LARGE, 1, LONGEST),
+        crossing_at_large(model, taus),
     )
 
 

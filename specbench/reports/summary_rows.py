@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
 from specbench.errors import UsageError
 from specbench.judgement.advise import Advice, advise
+from specbench.judgement.unfinished import state_line
+from specbench.judgement.view import look
 from specbench.reports.markdown import escaped
 from specbench.result_files import files
 from specbench.result_files.results import is_imported, load_measured, load_run
@@ -20,12 +22,17 @@ FORMATS = ("csv", "json", "md")
 Row = dict[str, object]
 
 
-def summary_rows(folders: Path | Sequence[Path], output: str) -> str:
-    """The rows of one result or of several, as text that ends in a line feed."""
+def summary_rows(
+    folders: Path | Sequence[Path], output: str, note: Callable[[str], None] = lambda _: None
+) -> str:
+    """The rows of one result or of several, as text that ends in a line feed.
+
+    `note` is told what a result lacks, which its rows do not show.
+    """
     if output not in FORMATS:
         raise UsageError(f'--format "{output}": no such format', hint="table, csv, json, md")
     every = [folders] if isinstance(folders, Path) else folders
-    rows = [row for folder in every for row in _rows(folder, verdicts=output == "json")]
+    rows = [row for folder in every for row in _rows(folder, note, verdicts=output == "json")]
     if output == "csv":
         lines = (files.shown_csv_line(row.get(name) for name in SUMMARY) for row in rows)
         return files.csv_line(SUMMARY) + "".join(lines)
@@ -34,11 +41,13 @@ def summary_rows(folders: Path | Sequence[Path], output: str) -> str:
     return _markdown(rows)
 
 
-def _rows(folder: Path, *, verdicts: bool) -> Iterator[Row]:
+def _rows(folder: Path, note: Callable[[str], None], *, verdicts: bool) -> Iterator[Row]:
     """Each row with its columns in order; with verdict and warnings where they fit in."""
     own = not is_imported(folder)
     run = load_measured(folder) if own else load_run(folder)
     advice = advise(run) if verdicts and own else None
+    if own and (state := state_line(advice.view if advice else look(run))):
+        note(f"note: {state}")
     for row in summary_of(run) if own else stored_rows(run):
         plain = {name: _plain(name, row.get(name)) for name in SUMMARY}
         yield plain | _verdict(advice, plain) if verdicts else plain

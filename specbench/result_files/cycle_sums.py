@@ -35,6 +35,16 @@ def first_cycles(folder: Path) -> pd.DataFrame:
     return found.drop_duplicates(index, keep="last")
 
 
+def tested(cycles: pd.DataFrame) -> pd.Series[int]:
+    """Drafts that each cycle tested, from `num_accepted`, `gamma` (drafted) and `censor`.
+
+    Testing ends with an accepted EOS, or else behind the first draft that was not kept.
+    """
+    kept, drafted = cycles["num_accepted"].astype("int64"), cycles["gamma"].astype("int64")
+    found: pd.Series[int] = (kept + 1).clip(upper=drafted).where(cycles["censor"] != "eos", kept)
+    return found
+
+
 def draft_lengths(folder: Path, cells: Collection[str]) -> pd.DataFrame:
     """How many cycles of each generation of some cells drafted 0, 1, … tokens.
 

@@ -18,6 +18,7 @@ from specbench.result_files import files
 from specbench.result_files.cells import ALL, Part
 from specbench.result_files.checked import HINT, parquet
 from specbench.result_files.contradictions import check_cycles, check_scores
+from specbench.result_files.cycle_sums import tested
 from specbench.result_files.score_files import BY_START, read_scores, score_path
 
 if TYPE_CHECKING:
@@ -116,10 +117,10 @@ def cell_cycles(folder: Path, part: Part) -> pd.DataFrame:
     good = part.good[[*_KEY, "group"]].drop_duplicates(_KEY).astype({"repeat": "int64"})
     table = table.merge(good, on=_KEY, how="inner").sort_values([*_KEY, "index"])
     kept, drafted = table["num_accepted"].astype("int64"), table["gamma"].astype("int64")
-    # Testing ends with an accepted EOS, or else behind the first draft that was not kept.
-    tested = kept.where(table["censor"] == "eos", np.minimum(kept + 1, drafted))
     seconds = table[["draft_s", "verify_s", "other_s"]].astype("float64").sum(axis=1, skipna=False)
-    table = table.assign(num_accepted=kept, gamma=drafted, num_tested=tested, seconds=seconds)
+    table = table.assign(
+        num_accepted=kept, gamma=drafted, num_tested=tested(table), seconds=seconds
+    )
     check_cycles(folder / "cycles", table, part.good)
     return table
 

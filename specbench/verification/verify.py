@@ -7,7 +7,6 @@ and greedy texts against plain decoding. Theory.md, section 7. The first two are
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from specbench.engine_table import OWN
 from specbench.laws.law_tests import LawTest, Measured, confirmed, judged
@@ -17,16 +16,6 @@ from specbench.verification.verify_engine import EngineWork
 from specbench.verification.verify_exact import exact_tests
 from specbench.verification.verify_sequence import LAWS, Pair, name_of, sequence_test
 from specbench.verification.verify_work import FRESH, MORE, Key, Say, Work, key_of
-
-
-class _Checks(Protocol):
-    """What makes the checks of one engine."""
-
-    missing: list[str]
-
-    def measure(self) -> list[Measured]: ...
-
-    def repeated(self, wanted: set[Key]) -> list[Measured]: ...
 
 
 def run_verify(ready: Ready, samples: int, say: Say = lambda _: None) -> Verified:
@@ -46,7 +35,7 @@ def _of_engine(work: EngineWork) -> Verified:
         work.close()
 
 
-def _tests(work: _Checks) -> list[LawTest]:
+def _tests(work: Work) -> list[LawTest]:
     found = work.measure()
     tests = judged(found)
     failed = [one for one in tests if one.result == "bug" and one.p_value is not None]
@@ -93,4 +82,4 @@ class OwnWork(Work):
                 self.say(f"failed, repeated: {name_of(law)}")
                 pair = Pair(self.engine.device)
                 found.append(sequence_test(pair, law, MORE * self.samples, self.seed + FRESH))
-        return [*found, *self.rewritten(wanted)]
+        return [*found, *Work.repeated(self, wanted)]

@@ -19,7 +19,7 @@ from specbench.laws.law_tests import LawTest, Measured
 from specbench.measure.opening import draft_ref, pair_here
 from specbench.records import Cell, Generation, Sampling
 from specbench.verification.verify_greedy import GreedyCheck
-from specbench.verification.verify_work import GREEDY, Key, Work, Writing, told
+from specbench.verification.verify_work import GREEDY, Work, Writing, told
 
 PLAIN = "plain text"
 PLAIN_LIMIT = 1.0
@@ -56,10 +56,6 @@ class EngineWork(Work):
     def measure(self) -> list[Measured]:
         """Every test once."""
         return [*self._plain(), *self.of_drafts()]
-
-    def repeated(self, wanted: set[Key]) -> list[Measured]:
-        """The failed tests once more, on fresh texts."""
-        return list(self.rewritten(wanted))
 
     def _plain(self) -> Iterator[Measured]:
         """Plain decoding of the engine; its greedy texts say how far its logits are from ours."""

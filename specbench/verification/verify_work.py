@@ -227,7 +227,15 @@ class Work:
             self.missing.append(text)
             self.say(f"note: {text}")
 
-    def rewritten(self, wanted: set[Key]) -> Iterator[Measured]:
+    def measure(self) -> list[Measured]:
+        """Every test once."""
+        return list(self.of_drafts())
+
+    def repeated(self, wanted: set[Key]) -> list[Measured]:
+        """The failed tests once more, with fresh draws and `MORE` times the size."""
+        return list(self._rewritten(wanted))
+
+    def _rewritten(self, wanted: set[Key]) -> Iterator[Measured]:
         """Tests of fresh texts, `MORE` times as many, where one of the first has failed."""
         for writing in self.writings:
             here = (writing.group, writing.where)

@@ -149,6 +149,19 @@ def test_keep_going_with_no_draft_left_is_refused(at: Path, foreign: Path, tmp_p
     assert "no draft is left" in "\n".join(found)
 
 
+def test_keep_going_drops_what_the_engine_lacks(at: Path, tmp_path: Path) -> None:
+    """D21: a kind of draft that another engine does not have is dropped there like any other."""
+    drafts = [at / "d", "suffix"]
+    small = words(tmp_path / "o", at / "t", drafts, at / "p.txt")
+    asked = [*small, "--engine", "transformers"]
+    assert "no draft of kind suffix" in refused(*asked)[0]
+    ran = specbench(*asked, "--keep-going")
+    assert ran.code == 1
+    assert "dropped suffix: --engine transformers: no draft of kind suffix" in ran.err
+    assert {row["status"] for row in summary(tmp_path / "o", draft="d")} == {"ok"}
+    assert {row["status"] for row in summary(tmp_path / "o", draft="suffix")} == {"refused"}
+
+
 # Prompts of a pair
 
 

@@ -35,6 +35,8 @@ def refusal(value: object) -> str:
         ("synthetic,alpha=0.8", "synthetic,alpha=0.8", "synthetic", "", {"alpha": 0.8}),
         ("s=synthetic:alpha=1,c=.1", "s", "synthetic", "", {"alpha": 1, "c": 0.1}),
         ("synthetic:0.8", "synthetic:0.8", "synthetic", "", {"alpha": 0.8}),
+        ("n=ngram:max=1_0", "n", "ngram", "", {"max": "1_0"}),
+        ("n=ngram:max=٣", "n", "ngram", "", {"max": "٣"}),
         ("embedded", "embedded/draft", "hf", "embedded", {}),
         ("e=embedded", "e", "hf", "embedded", {}),
     ],

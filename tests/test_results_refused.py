@@ -85,6 +85,7 @@ def spoilt(path: Path, column: str, value: str) -> None:
         ("generations", "num_accepted", "9", "num_accepted exceeds num_tested (9, 3)"),
         ("generations", "num_tested", "9", "num_tested exceeds num_drafted (9, 4)"),
         ("generations", "status", "okay", 'status "okay" is none of ok, oom, error, refused'),
+        ("generations", "finish_reason", "e", 'finish_reason "e" is none of eos, length, context'),
         ("generations", "num_cycles", "two", 'num_cycles "two" is no number'),
         ("generations", "num_cycles", "nan", 'num_cycles "nan" is no number'),
         ("generations", "num_cycles", "1.5", "num_cycles is no whole number (1.5)"),
@@ -151,6 +152,7 @@ def test_bytes_that_another_program_put_in_a_table_are_named(tmp_path: Path, nam
         with pytest.raises(UsageError, match=f"{name} is no CSV file") as caught:
             load_run(tmp_path / "r")
         assert caught.value.where.startswith(said)
+        assert ("made again" in caught.value.hint) == (name == "summary.csv")
 
 
 def test_a_row_that_is_cut_is_refused(tmp_path: Path) -> None:

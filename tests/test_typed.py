@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from cli_runs import specbench
 
+from specbench.cli.typed import flowed
+
 
 @pytest.mark.parametrize(
     ("words", "said", "hint"),
@@ -30,6 +32,23 @@ def test_a_mistyped_command_is_told_as_any_other_error(
     assert (ran.code, ran.out) == (2, "")
     assert first.startswith(f"error: {said}")
     assert rest == [f"  try    {hint}"]
+
+
+def test_help_has_one_line_per_paragraph_and_per_example() -> None:
+    text = """First,
+    and on.
+
+    Second
+    of two.
+
+    Example: specbench a
+    Example: specbench b
+    """
+    assert flowed(text).split("\n\n") == [
+        "First, and on.",
+        "Second of two.",
+        "Example: specbench a\nExample: specbench b",
+    ]
 
 
 def test_help_and_version_still_work() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -20,7 +21,7 @@ from specbench.cli.report import report
 from specbench.cli.run import run
 from specbench.cli.theory import theory
 from specbench.cli.train_draft import train_draft
-from specbench.cli.typed import Told, in_our_words, is_help
+from specbench.cli.typed import Told, flowed, in_our_words, is_help
 from specbench.cli.validate import validate
 from specbench.cli.verify import verify
 from specbench.errors import SpecbenchError
@@ -57,25 +58,24 @@ def _root(
     """Benchmark draft/target pairs for speculative decoding."""
 
 
-for _command in (
-    quiet_end(run),
-    quiet_end(rank),
-    verify,
-    quiet_end(report),
-    quiet_end(compare),
-    quiet_end(check),
-    quiet_end(advise),
-    quiet_end(theory),
-    quiet_end(ls),
-    validate,
-    doctor,
-):
-    app.command()(_command)
-app.command("map")(quiet_end(speed_map))
-app.command("train-draft")(train_draft)
-
-
-app.command("import")(quiet_end(import_))
+COMMANDS: dict[str, Callable[..., object]] = {
+    "run": quiet_end(run),
+    "rank": quiet_end(rank),
+    "verify": verify,
+    "report": quiet_end(report),
+    "compare": quiet_end(compare),
+    "check": quiet_end(check),
+    "advise": quiet_end(advise),
+    "theory": quiet_end(theory),
+    "ls": quiet_end(ls),
+    "validate": validate,
+    "doctor": doctor,
+    "map": quiet_end(speed_map),
+    "train-draft": train_draft,
+    "import": quiet_end(import_),
+}
+for _name, _command in COMMANDS.items():
+    app.command(_name, help=flowed(_command.__doc__ or ""))(_command)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from typing import Any
 
@@ -14,6 +15,12 @@ Told: type[Exception] = next(
     c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException"
 )
 _VALUE = re.compile(r"Invalid value for (?P<flag>[^:]+): (?:Value error, )?(?P<why>.*)", re.DOTALL)
+
+
+def flowed(text: str) -> str:
+    """A docstring with one line per paragraph, for the terminal to break; an example is one too."""
+    joined = re.sub(r"(?<!\n)\n(?!\n|Example:)", " ", inspect.cleandoc(text))
+    return joined.strip()
 
 
 def is_help(error: Any) -> bool:

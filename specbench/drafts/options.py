@@ -49,3 +49,13 @@ def choice(
     if value not in allowed:
         refuse(label, f"{name} must be {' or '.join(allowed)}", value, hint)
     return str(value)
+
+
+def one_of(
+    options: Mapping[str, Any], name: str, allowed: Sequence[int], told: Sequence[str]
+) -> int:
+    """One of some whole numbers, the first if none is given."""
+    value, (label, hint) = options.get(name, allowed[0]), told
+    if not isinstance(value, int) or value not in allowed:
+        refuse(label, f"{name} must be {' or '.join(map(str, allowed))}", value, hint)
+    return value

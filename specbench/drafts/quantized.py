@@ -24,7 +24,7 @@ from specbench.drafts.base import Context
 from specbench.drafts.bits_and_bytes import BLOCKS, ForeignLinear, package
 from specbench.drafts.hf import HfDraft
 from specbench.drafts.low_bits import GROUPS, Int4Linear, Int8Linear, Int8WeightLinear, LowBits
-from specbench.drafts.options import choice, refuse
+from specbench.drafts.options import choice, one_of, refuse
 from specbench.drafts.parts import own_session, shallow, unit_products
 from specbench.errors import PairRefused
 from specbench.models.lm import CausalLM
@@ -116,9 +116,7 @@ def _plan(options: dict[str, Any], target: CausalLM, label: str) -> Plan:
             where=f"--draft {label}: {type(target.model).__name__}",
             hint="a quantised checkpoint as hf:",
         )
-    bits = options.get("bits", 8)
-    if bits not in (4, 8) or isinstance(bits, bool):
-        refuse(label, "bits must be 4 or 8", bits, EXAMPLE)
+    bits = one_of(options, "bits", (8, 4), (label, EXAMPLE))
     for name in ("group", "int8"):
         if bits == 8 and name in options:
             refuse(label, f"{name} goes with bits=4", options[name], EXAMPLE)
@@ -150,7 +148,7 @@ def _foreign(options: dict[str, Any], device: torch.device, label: str) -> bool:
 def _by_torch(
     options: dict[str, Any], device: torch.device, label: str
 ) -> tuple[int, dict[int, Make]]:
-    group = _group(options, GROUPS, label)
+    group = one_of(options, "group", GROUPS, (label, EXAMPLE))
     dynamic = choice(options, "inputs", INPUTS, (label, EXAMPLE)) == "int8"
     return group, {
         8: Int8Linear if dynamic else Int8WeightLinear,
@@ -163,20 +161,12 @@ def _by_bitsandbytes(
 ) -> tuple[int, dict[int, Make]]:
     if "inputs" in options:
         refuse(label, "inputs goes with kernel=torch", options["inputs"], EXAMPLE)
-    bnb, group = package(label, device), _group(options, BLOCKS, label)
+    bnb, group = package(label, device), one_of(options, "group", BLOCKS, (label, EXAMPLE))
 
     def maker(bits: int) -> Make:
         return lambda weight, bias: ForeignLinear(bnb, weight, bias, bits, group)
 
     return group, {8: maker(8), 4: maker(4)}
-
-
-def _group(options: dict[str, Any], allowed: tuple[int, ...], label: str) -> int:
-    """Inputs that share a scale."""
-    group = options.get("group", allowed[0])
-    if group not in allowed or isinstance(group, bool):
-        refuse(label, f"group must be one of {', '.join(map(str, allowed))}", group, EXAMPLE)
-    return int(group)
 
 
 def _refuse_odd(layers: dict[str, Any], group: int, label: str) -> None:

@@ -41,14 +41,14 @@ def draft_ref(spec: DraftSpec) -> DraftRef:
 
 
 def make_engine(recipe: Recipe) -> Engine:
-    """The one engine that a recipe names; what it cannot do is refused."""
+    """The one engine that a recipe names; what it cannot do is refused, its drafts later."""
     names = recipe.measure.engine
     if len(names) > 1:
         raise UsageError(
             f"--engine {','.join(names)}: one engine at a time here",
             hint=f"specbench run --engine {','.join(names)}",
         )
-    refuse_unable(recipe)
+    refuse_unable(recipe, keep_going=True)
     module, _, name = ENGINES[names[0]].loads.partition(":")
     engine: Engine = getattr(import_module(module), name)(settings_of(recipe))
     return engine

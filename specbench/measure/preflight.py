@@ -25,6 +25,7 @@ from specbench.prompt_sets.long_prompts import prepare_lengths
 from specbench.prompt_sets.prompt_rows import RawPrompt
 from specbench.prompt_sets.prompts import encode, prepare
 from specbench.records import Cell, Prompt, Sampling
+from specbench.settings.engine_limits import refuse_draft
 from specbench.settings.recipe import Block, Recipe, expand
 from specbench.settings.recipe_specs import DraftSpec
 from specbench.settings.recipe_values import CONFIG
@@ -176,6 +177,7 @@ def _find_drafts(recipe: Recipe) -> None:
 def _check(
     engine: Engine, recipe: Recipe, spec: DraftSpec, prompts: Sequence[Prompt]
 ) -> dict[str, object]:
+    refuse_draft(engine.name, spec, recipe.gamma)
     engine.open_draft(draft_ref(spec))
     gamma = max(recipe.gamma)
     try:

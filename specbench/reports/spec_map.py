@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -36,11 +35,10 @@ from specbench.result_files import files
 from specbench.settings.model_refs import config_file
 from specbench.settings.recipe import Recipe
 from specbench.settings.recipe_specs import DraftSpec
-from specbench.settings.recipe_values import CONFIG
+from specbench.settings.recipe_values import CONFIG, DECIMAL
 from specbench.signs import Signs
 from specbench.wording import one_line
 
-_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 RATES = (1e9, 1e21)
 """Bytes or FLOP per second of a device; below, they were given in GB/s or TFLOP/s."""
 LIMITS = {"mbu": (0.0, 1.0), "mfu": (0.0, 1.0), "devices": (1.0, 1e6), "pass_s": (0.0, 1e3)}
@@ -135,7 +133,7 @@ def parse_spec(text: str) -> DeviceSpec:
 def _number(name: str, text: str) -> float:
     """A plain decimal number that such a value can be."""
     low, high = LIMITS.get(name, RATES)
-    value = float(text) if _DECIMAL.fullmatch(text) else math.nan
+    value = float(text) if DECIMAL.fullmatch(text) else math.nan
     share, whole = name in ("mbu", "mfu"), name == "devices"
     if low <= value <= high and not (share and not value) and not (whole and value % 1):
         return value
@@ -157,7 +155,7 @@ def spec_map(recipe: Recipe, device: DeviceSpec, alpha: float | None) -> list[Sp
     """
     if not recipe.target.location.startswith(CONFIG):
         raise UsageError(
-            f"--device-spec needs the target's shape: {recipe.target.location} is a model",
+            f"--device-spec needs the target's shape: {recipe.target.ref} is a model",
             hint="-t config:FILE, a model's config.json",
         )
     each = 4 if recipe.measure.dtype == "float32" else 2

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from specbench.errors import UsageError
-from specbench.records import CELL_KEYS, Cell, Sampling
+from specbench.records import CELL_KEYS, Cell, FinishReason, Sampling
 from specbench.result_files import schema
 from specbench.result_files.checked import HINT, first_bad, refuse_row
 
@@ -38,7 +38,8 @@ def check_generations(path: Path, rows: pd.DataFrame, *, counts_alone: bool = Fa
 
     With `counts_alone` only the tokens are never empty: all else is what the engine told.
     """
-    _check_status(path, rows)
+    _check_words(path, rows, "status", STATUSES)
+    _check_words(path, rows, "finish_reason", get_args(FinishReason))
     good = rows["status"] == "ok"
     first_bad(path, rows["cell"] == "", "no cell is named")
     first_bad(path, good & (rows["prompt_id"] == ""), "no prompt is named")
@@ -56,16 +57,17 @@ def check_generations(path: Path, rows: pd.DataFrame, *, counts_alone: bool = Fa
 
 def check_imported(path: Path, rows: pd.DataFrame) -> None:
     """The same of a row that another tool counted, in which much may be empty."""
-    _check_status(path, rows)
+    _check_words(path, rows, "status", STATUSES)
     first_bad(path, rows["cell"] == "", "no cell is named")
     first_bad(path, rows["prompt_id"] == "", "no prompt is named")
     _check_numbers(path, rows, ("repeat", *_COUNTS))
 
 
-def _check_status(path: Path, rows: pd.DataFrame) -> None:
-    for number, status in enumerate(rows["status"]):
-        if status not in STATUSES:
-            refuse_row(path, number, f'status "{status}" is none of {", ".join(STATUSES)}')
+def _check_words(path: Path, rows: pd.DataFrame, column: str, known: Sequence[str]) -> None:
+    for number, word in enumerate(rows[column]):
+        if word not in known:
+            named = ", ".join(filter(None, known))
+            refuse_row(path, number, f'{column} "{word}" is none of {named}')
 
 
 def _check_cells(path: Path, rows: pd.DataFrame) -> None:

@@ -139,7 +139,11 @@ def _summary(path: Path) -> pd.DataFrame | None:
     """The summary; None where there is none, or no row in it."""
     if not path.exists() or not path.stat().st_size:
         return None
-    found = read_table(path, schema.SUMMARY)
+    try:
+        found = read_table(path, schema.SUMMARY)
+    except UsageError as err:
+        hint = f"remove {path.name}: it is made again from the other files"
+        raise UsageError(err.what, where=err.where, hint=hint) from err
     return None if found.empty else found
 
 

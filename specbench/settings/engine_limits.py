@@ -7,18 +7,24 @@ from collections.abc import Iterator, Sequence
 from specbench.engine_table import ENGINES, OWN, EngineRow
 from specbench.errors import UsageError
 from specbench.settings.recipe import Recipe
+from specbench.settings.recipe_specs import DraftSpec
 from specbench.settings.recipe_values import CONFIG, did_you_mean
 
 Refusal = tuple[str, str]
 """What cannot be done, and what to try."""
 
 
-def refuse_unable(recipe: Recipe) -> None:
-    """Refuse what one of the recipe's engines cannot run, and arguments that it does not take."""
+def refuse_unable(recipe: Recipe, *, keep_going: bool = False) -> None:
+    """Refuse what one of the recipe's engines cannot run, and arguments that it does not take.
+
+    With `keep_going` the drafts are left to `refuse_draft`, one by one.
+    """
     for name in recipe.measure.engine:
         row = ENGINES[name]
-        for what, hint in (*_pair(row, recipe), *_laws(row, recipe), *_machine(row, recipe)):
+        for what, hint in (*_weights(row, recipe), *_laws(row, recipe), *_machine(row, recipe)):
             raise UsageError(f"--engine {name}: {what}", where=f"{name}: {row.runs}", hint=hint)
+        for spec in () if keep_going else recipe.drafts:
+            refuse_draft(name, spec, recipe.gamma)
     _refuse_arguments(recipe)
     if recipe.measure.engine_python and not any(
         ENGINES[name].own_python for name in recipe.measure.engine
@@ -28,6 +34,18 @@ def refuse_unable(recipe: Recipe) -> None:
         raise UsageError(
             f"--engine-python: {asked} runs in no environment of its own",
             hint=f"for --engine {names}",
+        )
+
+
+def refuse_draft(engine: str, spec: DraftSpec, gammas: Sequence[int]) -> None:
+    """Refuse a draft of a kind that an engine lacks."""
+    row = ENGINES[engine]
+    # At γ = 0 alone nothing is drafted, and `self` stands for no draft.
+    if row.drafts is not None and spec.kind not in row.drafts and any(gammas):
+        raise UsageError(
+            f"--engine {engine}: no draft of kind {spec.kind} ({spec.label})",
+            where=f"{engine}: {row.runs}",
+            hint=f"leave {spec.label} out, one of {', '.join(row.drafts)}, or --engine {OWN}",
         )
 
 
@@ -41,14 +59,7 @@ def refuse_other(recipe: Recipe, what: str) -> None:
             )
 
 
-def _pair(row: EngineRow, recipe: Recipe) -> Iterator[Refusal]:
-    for spec in recipe.drafts:
-        # At γ = 0 alone nothing is drafted, and `self` stands for no draft.
-        if row.drafts is not None and spec.kind not in row.drafts and any(recipe.gamma):
-            yield (
-                f"no draft of kind {spec.kind} ({spec.label})",
-                f"leave {spec.label} out, one of {', '.join(row.drafts)}, or --engine {OWN}",
-            )
+def _weights(row: EngineRow, recipe: Recipe) -> Iterator[Refusal]:
     if recipe.target.ref.startswith(CONFIG) and not row.random_weights:
         yield "no random weights", f"--engine {OWN}, or a real --target"
 

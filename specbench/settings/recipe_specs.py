@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from specbench.kinds import KINDS, Kind
 from specbench.settings.places import EMBEDDED, location
 from specbench.settings.recipe_values import (
+    DECIMAL,
     config_label,
     did_you_mean,
     fault,
@@ -277,7 +278,7 @@ def _option_value(value: object) -> Option:
 
 
 def _number_or_text(text: str) -> Option:
-    for convert in (int, float):
+    for convert in (int, float) if DECIMAL.fullmatch(text) else ():
         try:
             return convert(text)
         except ValueError:

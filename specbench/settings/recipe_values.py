@@ -20,6 +20,11 @@ SHOWN = 60
 
 LONGEST_LABEL = 200
 
+DECIMAL = re.compile(
+    r"[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|inf|infinity|nan)", re.IGNORECASE
+)
+"""A number as people write it: float() also takes digits of any script, underscores and spaces."""
+
 
 def fault(text: str) -> PydanticCustomError:
     """One fault of the value at hand, to be raised inside a validator."""

@@ -58,7 +58,8 @@ def rows(found: Verified) -> Iterator[Row]:
 
 
 def _misdrawn(one: LawTest) -> str:
-    return f"{one.statistic:.1%} of probes wrong" if one.statistic else "each where it belongs"
+    wrong = 100 * one.statistic if one.statistic else 0.0
+    return f"{wrong:.1f} % of probes wrong" if wrong else "each where it belongs"
 
 
 def _sequence(one: LawTest) -> Iterator[Row]:

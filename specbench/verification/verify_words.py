@@ -62,7 +62,7 @@ def _reach(found: Verified) -> str:
     rare = max(one.detectable or 0.0 for one in told)
     return (
         f"the texts of {found.engine} take the top token. One more than δ below it, taken in "
-        f"{rare:.2%} of the places, {power}"
+        f"{100 * rare:.2f} % of the places, {power}"
     )
 
 

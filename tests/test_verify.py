@@ -95,7 +95,7 @@ def test_what_is_seen(at: Path) -> None:
     found = ran(at)
     shown = " ".join(found.out.split())
     assert shown.startswith("t with d, γ 3, float32")
-    assert "17 tests over" in shown
+    assert "17 tests, " in shown
     assert "same text" in shown
     assert "Lossless, as far as this can see" in shown
     assert "found with 90 % probability" in shown

@@ -92,7 +92,7 @@ def _text(tests: Sequence[LawTest]) -> Iterator[Row]:
     if failed and all(one.result == "ok" for one in failed):
         result = "ok"
     smallest = f"smallest {p_text(min(drawn))}" if drawn else "no random choice to test"
-    yield tests[0].group, f"{len(tests)} tests over {count(size)} tokens{where}", result, smallest
+    yield tests[0].group, f"{len(tests)} tests, {count(size)} tokens{where}", result, smallest
     for one in failed:
         yield "", one.name, first_result(one), _statistic(one)
         yield from _again(one)

@@ -91,6 +91,7 @@ ENGINES: dict[str, EngineRow] = {
             drafts=("hf", "ngram", "self"),
             batches=False,
             in_process=True,
+            options=("device_map",),
             warped="its assistant goes through temperature and top-p twice",
             differs={"ngram": "its prompt lookup takes the first match, our own the last"},
         ),

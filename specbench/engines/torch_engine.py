@@ -34,9 +34,11 @@ class TorchEngine:
 
     name = "torch"
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, device_map: str | None = None) -> None:
         check_mode(settings.forward, max(settings.gammas, default=0))
         self.settings = settings
+        self.device_map = device_map
+        """Of a target that is only loaded here, over several devices, and not run by our loop."""
         self.device = loading.pick_device(settings.device)
         loading.check_dtype(settings.dtype, self.device)
         loading.check_dtype(settings.draft_dtype, self.device, "--draft-dtype")
@@ -61,7 +63,11 @@ class TorchEngine:
         trust = self.settings.trust_remote_code
         self.tokenizer = loading.load_tokenizer(source, trust_remote_code=trust)
         model = loading.load_model(
-            source, device=self.device, dtype=self.settings.dtype, trust_remote_code=trust
+            source,
+            device=self.device,
+            dtype=self.settings.dtype,
+            trust_remote_code=trust,
+            device_map=self.device_map,
         )
         check_table(self.tokenizer, model, f"--target {self.settings.target}")
         self.target = self._prepared(CausalLM(model, self.settings.target_label))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +18,8 @@ import torch
 import transformers
 from transformers.utils import logging as hf_logging
 
+from specbench.engine_table import ENGINES
+from specbench.engines.arguments import Arguments
 from specbench.engines.base import DraftRef, Settings
 from specbench.engines.failures import failed, is_out_of_memory, reason_of, too_long
 from specbench.engines.generate_tape import MARKS, Ends, Tape, cycles_of, stopper
@@ -27,6 +30,8 @@ from specbench.records import Cell, FinishReason, Generation, Prompt, Sampling
 
 LOOKUP = "ngram"
 SEEDS = 2**63
+MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
+"""Ways of accelerate to lay a model's layers over devices."""
 
 
 class TransformersEngine:
@@ -36,38 +41,50 @@ class TransformersEngine:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.own = TorchEngine(settings)
-        """The same pair in our own loop: loads, pairs, and scores what was written."""
+        given = Arguments(self.name, settings.arguments)
+        given.refuse_unknown(ENGINES[self.name].options)
+        self._map = given.choice("device_map", MAPS)
+        self._pair = TorchEngine(settings, self._map or None)
         self._target: Any = None
         self._draft: Any = None
         self._opened: DraftRef | None = None
 
     @property
+    def own(self) -> TorchEngine | None:
+        """The same pair in our own loop, which scores it; none over several devices."""
+        return None if self._map else self._pair
+
+    @property
+    def device(self) -> torch.device:
+        """Where ids go in and logits come out."""
+        return self._pair.device
+
+    @property
     def tokenizer(self) -> Any:
         """The target's."""
-        return self.own.tokenizer
+        return self._pair.tokenizer
 
     @property
     def context(self) -> int:
         """Tokens of prompt and output together: the smaller limit of the pair."""
-        return self.own.context
+        return self._pair.context
 
     def open_target(self) -> None:
         """Load the target as our own loop does; the weights are shared."""
-        self.own.open_target()
-        self._target = stock(self.own.target.model)
+        self._pair.open_target()
+        self._target = stock(self._pair.target.model)
 
     def open_draft(self, draft: DraftRef) -> None:
         """Load an assistant model, or the options of a lookup."""
         if draft == self._opened:
             return
         self._draft = self._opened = None
-        self.own.open_draft(draft)
-        lm = getattr(self.own.draft, "lm", None)
+        self._pair.open_draft(draft)
+        lm = getattr(self._pair.draft, "lm", None)
         if lm is not None:
-            if lm.vocab_size != self.own.target.vocab_size:
+            if lm.vocab_size != self._pair.target.vocab_size:
                 raise PairRefused(
-                    f"tables of {lm.vocab_size} and {self.own.target.vocab_size} tokens",
+                    f"tables of {lm.vocab_size} and {self._pair.target.vocab_size} tokens",
                     where=f"--engine transformers: {draft.label}",
                     hint="--engine torch, or a draft whose table is as large",
                 )
@@ -82,7 +99,7 @@ class TransformersEngine:
 
     def examine(self, prompts: Sequence[Prompt], gamma: int) -> dict[str, object]:
         """What the pair is; `generate` rolls back by itself and is not tested."""
-        draft = self.own.draft
+        draft = self._pair.draft
         assert draft is not None
         return {
             "law": draft.law,
@@ -112,11 +129,11 @@ class TransformersEngine:
 
     def text(self, ids: Sequence[int]) -> str:
         """Token ids as text, special tokens left out."""
-        return self.own.text(ids)
+        return self._pair.text(ids)
 
     def describe(self) -> dict[str, str]:
         """Device, dtypes and such, as files name them."""
-        return self.own.describe()
+        return self._pair.describe()
 
     def facts(self) -> dict[str, object]:
         """How `generate` is called."""
@@ -125,17 +142,23 @@ class TransformersEngine:
             "attention": self._target.config._attn_implementation,
             "num_assistant_tokens_schedule": "constant",
             "assistant_confidence_threshold": 0.0,
+            **({"device_map": self._map, "parts": self._parts()} if self._map else {}),
         }
+
+    def _parts(self) -> dict[str, int]:
+        """Parts of the target by the device that holds them."""
+        found = getattr(self._pair.target.model, "hf_device_map", {"": self.device})
+        return dict(Counter(map(str, found.values())))
 
     def close(self) -> None:
         """Free the models."""
         self._target = self._draft = self._opened = None
-        self.own.close()
+        self._pair.close()
 
     def _generated(self, cell: Cell, prompt: Prompt, repeat: int) -> Generation:
         if len(prompt.token_ids) >= self.context:
             return too_long(prompt, repeat, self.context)
-        self.own.meter.reset()
+        self._pair.meter.reset()
         try:
             return self._written(cell, prompt, repeat, self.settings.max_new_tokens)
         except CellFailed as err:
@@ -147,10 +170,10 @@ class TransformersEngine:
 
     def _written(self, cell: Cell, prompt: Prompt, repeat: int, budget: int) -> Generation:
         size, gamma = len(prompt.token_ids), cell.gamma
-        clock = make_clock(self.own.device, MARKS * (budget + 1) + 1)
+        clock = make_clock(self._pair.device, MARKS * (budget + 1) + 1)
         tape = Tape(clock, size)
         text = self._call(cell, prompt, repeat, budget, tape)
-        ends = Ends(gamma, budget, self.context, self.own.eos)
+        ends = Ends(gamma, budget, self.context, self._pair.eos)
         cycles = cycles_of(tape, ends)
         output = [token for c in cycles for token in c.emitted_ids[: c.num_delivered]]
         if output != text[size : size + budget]:
@@ -160,18 +183,18 @@ class TransformersEngine:
             prompt.prompt_id,
             repeat,
             prompt.token_ids,
-            finish_reason=_finish(output, budget, self.own.eos),
+            finish_reason=_finish(output, budget, self._pair.eos),
             token_ids=tuple(output),
             cycles=cycles,
             prefill_s=prefill,
             cpu_s=tape.cpu[-1] - tape.cpu[0],
-            peak_memory_mb=self.own.meter.peak_mb(),
+            peak_memory_mb=self._pair.meter.peak_mb(),
         )
 
     def _call(self, cell: Cell, prompt: Prompt, repeat: int, budget: int, tape: Tape) -> list[int]:
         """The one call; prompt and output."""
         size = len(prompt.token_ids)
-        ids = torch.tensor([prompt.token_ids], device=self.own.device)
+        ids = torch.tensor([prompt.token_ids], device=self._pair.device)
         # A last cycle that starts one token before the end must be able to draft γ.
         room = budget + (cell.gamma + 1 if cell.gamma else 0)
         key = f"{self.settings.seed}/{prompt.prompt_id}/{repeat}/{cell.gamma}".encode()
@@ -196,7 +219,7 @@ class TransformersEngine:
         No padding id: one text is never padded, and `generate` would hide that id from the
         assistant wherever it stands in the text.
         """
-        return transformers.GenerationConfig(eos_token_id=sorted(self.own.eos) or None)
+        return transformers.GenerationConfig(eos_token_id=sorted(self._pair.eos) or None)
 
     def _drafting(self, gamma: int) -> dict[str, Any]:
         if not gamma:

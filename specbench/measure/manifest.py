@@ -29,11 +29,12 @@ def manifest_of(ready: Ready, command: Sequence[str]) -> dict[str, object]:
     recipe, engine = ready.recipe, ready.engine
     described = engine.describe()
     own = pair_here(engine)
+    device = getattr(engine, "device", None) or pick_device("cpu")
     return {
         "command": list(command),
         "started": now(),
         "recipe": canonical(recipe),
-        "environment": environment(own.device if own else pick_device("cpu")),
+        "environment": environment(device),
         "settings": {
             "target": recipe.target.label,
             "engine": engine.name,

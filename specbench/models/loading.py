@@ -51,15 +51,18 @@ def load_model(
     device: torch.device,
     dtype: str | None = None,
     trust_remote_code: bool = False,
+    device_map: str | None = None,
 ) -> Any:
     """The model in eval mode with our attention, on the device, in `dtype`.
 
-    Without a dtype: the checkpoint's, but float32 on the CPU.
+    Without a dtype: the checkpoint's, but float32 on the CPU. With a device map its layers lie
+    where accelerate puts them, and it says so in `hf_device_map`.
     """
     if source.random:
         config = load_config(source, trust_remote_code=trust_remote_code)
         return random_of(source, config, device, dtype)
     wanted: Any = DTYPES[dtype] if dtype else (torch.float32 if device.type == "cpu" else "auto")
+    spread = {"device_map": device_map} if device_map else {}
     with _explained(source, "model"):
         model, told = AutoModelForCausalLM.from_pretrained(
             source.path,
@@ -67,12 +70,13 @@ def load_model(
             attn_implementation=attention.register(),
             trust_remote_code=trust_remote_code,
             output_loading_info=True,
+            **spread,
             **source.kwargs,
         )
     _refuse_other_weights(
         source, model, sorted(told["missing_keys"]), sorted(told["unexpected_keys"])
     )
-    return model.to(device).eval()
+    return (model if device_map else model.to(device)).eval()
 
 
 def _refuse_other_weights(

@@ -46,7 +46,8 @@ def with_interval(found: Interval, places: int = 2, unit: str = "") -> str:
 
 def column(found: Sequence[Interval], places: int = 2) -> list[str]:
     """Numbers with intervals, so padded that all points stand below each other."""
-    triples = [(fixed(i.value, places), fixed(i.low, places), fixed(i.high, places)) for i in found]
+    ends = [(i.low, i.high) if tells(i) else (None, None) for i in found]
+    triples = [[fixed(n, places) for n in (i.value, *e)] for i, e in zip(found, ends, strict=True)]
     sizes = [max((len(t[n]) for t in triples), default=0) for n in range(3)]
 
     def one(value: str, low: str, high: str) -> str:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from specbench import wording
 from specbench.estimators.intervals import Interval
-from specbench.wording import bounds, percent_bounds, whole_percents
+from specbench.wording import bounds, column, percent_bounds, whole_percents
 
 
 def test_examples_in_docstrings_run() -> None:
@@ -30,3 +30,8 @@ def test_an_end_a_thousand_times_the_number_is_no_interval() -> None:
     assert bounds(Interval(1.5, 0.0, 1499.0)) == "[0.00, 1499.00]"
     assert bounds(Interval(0.001, 0.0, 1.0)) == "[0.00, 1.00]"
     assert bounds(Interval(5000.0, 4000.0, 6000.0), 0) == "[4000, 6000]"
+
+
+def test_a_column_leaves_out_an_interval_that_says_nothing() -> None:
+    found = column([Interval(0.23, 1e-6, 55130.5), Interval(1.5, 1.25, 1.75)])
+    assert found == ["0.23 [–]", "1.50 [1.25, 1.75]"]

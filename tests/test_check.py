@@ -206,11 +206,14 @@ def test_no_limit_is_refused(runs: Callable[..., Path]) -> None:
 
 
 def test_baselines_in_a_folder(runs: Callable[..., Path], tmp_path: Path) -> None:
-    for name in ("b", "a"):
-        shutil.copytree(runs(), tmp_path / name)
+    for name, seed in (("b", 0), ("a", 1), ("c", 1)):
+        shutil.copytree(runs(seed=seed), tmp_path / name)
     shutil.copytree(runs(stop_after=9), tmp_path / "stopped")
     found = stored_results([tmp_path], tmp_path / "b")
-    assert found == [tmp_path / "a"]
+    # A copy of a run tells nothing new, and one of the checked run is that run.
+    assert found == [tmp_path / "c"]
+    shutil.copytree(tmp_path / "b", tmp_path / "copy")
+    assert stored_results([tmp_path], tmp_path / "b") == found
     with pytest.raises(UsageError, match="is the result itself"):
         stored_results([tmp_path / "b"], tmp_path / "b")
     with pytest.raises(UsageError, match="no result in"):

@@ -211,8 +211,11 @@ def test_simulated_times_are_not_compared(runs: Callable[..., Path]) -> None:
 
 def test_what_changed_stands_first(runs: Callable[..., Path]) -> None:
     here = {"torch": "2.13.0", "transformers": "5.25.0", "cores": 2, "git_commit": "5d6e7f8"}
-    (found,) = compare([runs(), runs(environment=here, tokens=64)])
-    first = shown(found).splitlines()[:2]
+    with pytest.raises(UsageError, match="cannot be compared"):
+        compare([runs(), runs(environment=here, tokens=64)])
+    (found,) = compare([runs(), runs(environment=here, tokens=64)], force=True)
+    unlike, *first = shown(found).splitlines()[:3]
+    assert unlike == "unlike   tokens of a text at most 48 / 64"
     assert "sampling.max_new_tokens 48 → 64" in first[0]
     assert "transformers 5.24.0 → 5.25.0" in first[0] + first[1]
     assert "sampling," not in shown(found).split("same")[1].splitlines()[0]

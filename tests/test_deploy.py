@@ -314,6 +314,20 @@ def test_an_imported_result_that_loses_or_has_no_speedup(specbench: Any, tmp_pat
     assert "--baseline" in err
 
 
+def test_each_setting_of_an_imported_result_has_its_answer(specbench: Any, tmp_path: Path) -> None:
+    """A draft that pays at batch 1 and loses at batch 8; a tree, whose γ no chain has."""
+    wins, loses = sglang(3, 1, 4, 2.0, 0.01), sglang(3, 1, 4, 1.2, 0.03)
+    tree = sglang(3, 8, 32, 3.0, 0.005)
+    plain = sglang(0, 0, 0, 1.0, 0.02)
+    eight = {"batch_size": 8}
+    text = lines(plain, wins, tree, plain | eight, loses | eight)
+    folder = imported(specbench, tmp_path, text)
+    rows = json.loads(specbench("advise", folder, "--format", "json", "--kind", "hf")[1])
+    told = [(row["setting"].rpartition(", ")[2], row["speculate"], row["gamma"]) for row in rows]
+    assert told == [("batch 1", None, None), ("batch 1", True, 3), ("batch 8", False, None)]
+    assert "γ is not known" in rows[0]["reason"]
+
+
 def test_checks_are_never_deployed(tmp_path: Path) -> None:
     """A draft that is the target itself wins here, and is none."""
     build(tmp_path / "run", {"d": KEYS["wins"][0]}, tokens=24, gammas=[1], prompts=12)

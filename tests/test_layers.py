@@ -79,8 +79,8 @@ FLOORS: list[tuple[list[str], set[str]]] = [
     (
         placed(
             """
-            drafts: base options pairing hf self_draft synthetic lookup ngram automaton suffix
-                parts targets_kv layerskip snap sparse_cache sparsekv low_bits bits_and_bytes
+            drafts: base watched options pairing hf self_draft synthetic lookup ngram automaton
+                suffix parts targets_kv layerskip snap sparse_cache sparsekv low_bits bits_and_bytes
                 quantized eagle_chains eagle
                 external
             specbench: drafts

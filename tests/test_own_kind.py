@@ -21,6 +21,7 @@ from specbench.kinds import KINDS, Kind
 from specbench.measure.score_starts import scorer_of
 from specbench.records import Sampling
 from specbench.settings import recipe_specs
+from specbench.settings.model_refs import resolve
 from specbench.settings.recipe_specs import DraftSpec
 
 ROOT = Path(__file__).parent.parent
@@ -111,6 +112,75 @@ def test_what_cannot_be_opened_is_one_message(draft: str, part: str) -> None:
         assert part in "\n".join(refused(*flags(draft)))
     finally:
         sys.modules.pop("hollow", None)
+
+
+ODD = """
+from dataclasses import replace
+from specbench.drafts.hf import HfDraft
+
+class Negative(HfDraft):
+    def propose(self, gamma, state, uniforms):
+        found = super().propose(gamma, state, uniforms)
+        if found.law is not None:
+            found.law[:, :, 0] -= 1.5
+            found.law[:, :, 1] += 1.5
+        return found
+
+class Half(HfDraft):
+    def propose(self, gamma, state, uniforms):
+        found = super().propose(gamma, state, uniforms)
+        return replace(found, law=found.law / 2)
+
+class Short(HfDraft):
+    def propose(self, gamma, state, uniforms):
+        found = super().propose(gamma, state, uniforms)
+        return replace(found, tokens=found.tokens[:, :1], law=found.law[:, :1])
+
+class Less(HfDraft):
+    own_length = True
+    def propose(self, gamma, state, uniforms):
+        return replace(super().propose(gamma, state, uniforms), counts=(-1,) * len(uniforms))
+
+class More(Less):
+    def propose(self, gamma, state, uniforms):
+        return replace(super().propose(gamma, state, uniforms), counts=(gamma + 1,) * len(uniforms))
+
+class Beyond(HfDraft):
+    def propose(self, gamma, state, uniforms):
+        found = super().propose(gamma, state, uniforms)
+        return replace(found, tokens=found.tokens + 32)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Negative", "a law that it drafted by is none"),
+        ("Half", "a law that it drafted by is none"),
+        ("Short", "the draft proposed tokens (1, 1) in place of (1, 3)"),
+        ("Less", "the draft counts (-1,) tokens of 3 in 1 rows"),
+        ("More", "the draft counts (4,) tokens of 3 in 1 rows"),
+        ("Beyond", "; it has 32"),
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_a_proposal_that_is_none_is_no_number(name: str, said: str) -> None:
+    """Each would be counted as a cycle like any other: α 0 for counts of −1, 1 for half a law."""
+    Path("odd.py").write_text(ODD, encoding="utf-8")
+    try:
+        ran = specbench(*flags(f"external:odd:{name},model=d"), "--temperature", "1")
+    finally:
+        sys.modules.pop("odd", None)
+    assert ran.code in (1, 2)
+    assert said in ran.err + ran.out
+    if ran.code == 1:
+        rows = [r for r in summary(Path("o")) if r["gamma"] == "3"]
+        assert {(r["status"], r["alpha"]) for r in rows} == {("error", "")}
+
+
+def test_the_shipped_pair_drafts_with_its_draft() -> None:
+    assert resolve("embedded", "--draft").path.endswith("draft")
+    assert resolve("embedded", "--target").path.endswith("target")
 
 
 HOLLOW = """

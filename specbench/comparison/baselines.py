@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specbench.errors import UsageError
+from specbench.result_files import files
 from specbench.result_files.map_files import is_map
 from specbench.result_files.rank_files import is_rank
 from specbench.result_files.results import is_imported, read_manifest
@@ -14,26 +15,33 @@ from specbench.result_files.results import is_imported, read_manifest
 def stored_results(named: Sequence[Path], folder: Path | None) -> list[Path]:
     """The result folders that were named, or lie in one that was, without the checked one.
 
-    Of a folder of results those are taken that came to their end, in the order of their names.
+    Of a folder of results those are taken that came to their end, in the order of their names;
+    copies of one run count once.
     """
-    found: dict[Path, Path] = {}
-    own = None if folder is None else folder.resolve()
+    found: dict[str, Path] = {}
+    own = None if folder is None else _measured(folder)
     for path in named:
         if (path / "run.json").is_file():
-            if path.resolve() == own:
+            if _measured(path) == own:
                 raise UsageError(f"{path} is the result itself", where="--baseline")
-            found[path.resolve()] = path
+            found[_measured(path)] = path
             continue
-        inside = [p.parent for p in sorted(path.glob("*/run.json")) if p.parent.resolve() != own]
-        ended = [p for p in inside if _ended(p)]
+        inside = [p.parent for p in sorted(path.glob("*/run.json"))]
+        ended = {_measured(p): p for p in inside if _ended(p)}
+        ended.pop(own or "", None)
         if not ended:
             raise UsageError(
                 f"no result in {path}",
                 where="--baseline: neither it nor a folder in it holds a run that ended",
                 hint="the folder that holds run.json, or one above several such",
             )
-        found |= {p.resolve(): p for p in ended}
+        found |= ended
     return list(found.values())
+
+
+def _measured(folder: Path) -> str:
+    """What a folder was measured as: a copy of a run tells nothing that the run does not."""
+    return files.digest(folder / "generations.csv") or str(folder.resolve())
 
 
 def _ended(folder: Path) -> bool:

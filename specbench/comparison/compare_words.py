@@ -165,7 +165,9 @@ def _undecided(speed: Change, margin: float) -> str:
     if -margin < low and high < margin:
         return f"No difference: the change lies within ±{100 * margin:g} %."
     worst = max(abs(low), abs(high))
-    return f"No difference was found; one of up to {100 * worst:.1f} % would not have been."
+    return (
+        f"No difference in speed was found; one of up to {100 * worst:.1f} % would not have been."
+    )
 
 
 def _acceptance_alone(one: CellChange, tau: Change) -> str:
@@ -196,6 +198,7 @@ def _cause(one: CellChange, side: int) -> str:
 
 _REASONS = {
     "tau": ("acceptance is lower", "acceptance is higher"),
+    "ends": ("texts end inside cycles more often", "texts end inside cycles less often"),
     "draft": ("drafting takes longer", "drafting takes less time"),
     "verify": ("verifying takes longer", "verifying takes less time"),
     "other": ("more time passes outside the models", "less time passes outside the models"),
@@ -206,7 +209,7 @@ def _parts(one: CellChange) -> dict[str, float]:
     """What τ and each phase, over a plain step of its run, add to the log of the speedup."""
     runs = one.cell.paired.total() if one.cell.paired else None
     pairs = (runs.old, runs.new) if runs else tuple(p.total() for p in one.cell.alone)
-    shares, taus = [], []
+    shares, taus, kept = [], [], []
     for pair in pairs:
         base, method = pair.baseline, pair.method
         if not base.tokens_timed[0] or not method.cycles_timed[0] or not method.tokens[0]:
@@ -216,11 +219,16 @@ def _parts(one: CellChange) -> dict[str, float]:
             return {}
         times = (method.draft_s, method.verify_s, method.other_s)
         shares.append([float(t[0] / method.cycles_timed[0]) / step for t in times])
-        taus.append(float(method.tokens[0] / method.cycles[0]))
+        delivered = float(method.tokens[0] / method.cycles[0])
+        # Where positions are not counted the part of the ends is not known.
+        accepted = float(method.accepted[0].sum() / method.cycles[0])
+        taus.append(1 + accepted if accepted else delivered)
+        kept.append(delivered / taus[-1])
     whole = [sum(s) for s in shares]
     mean = (whole[0] + whole[1]) / 2
     if not mean > 0:
         return {}
     names = ("draft", "verify", "other")
     found = {n: (a - b) / mean for n, a, b in zip(names, shares[0], shares[1], strict=True)}
-    return {"tau": math.log(taus[1] / taus[0]), **found}
+    ends = math.log(kept[1] / kept[0])
+    return {"tau": math.log(taus[1] / taus[0]), "ends": ends, **found}

@@ -30,6 +30,10 @@ DEFAULTS: dict[str, dict[str, object]] = {
 PLAIN = "Do not speculate here"
 MAYBE = "may_win"
 NO_SPEEDUP = Interval(None)
+SETTING = ("temperature", "batch_size", "context_length")
+"""What tells the settings of an imported result apart."""
+Spedup = tuple[Interval, str, Mapping[str, object]]
+"""A speedup, the column that it stands in, and the row."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +75,18 @@ class Answer:
     speedup: Interval = NO_SPEEDUP
     cautions: tuple[str, ...] = ()
 
+    @property
+    def speculate(self) -> bool | None:
+        """Whether to; None where the result does not tell."""
+        if self.deployment is not None:
+            return True
+        return False if self.reason.startswith(PLAIN) else None
+
 
 def answers(folder: Path, kind: str = "") -> list[Answer]:
     """One answer per setting of a result; `kind` says how an imported draft drafts."""
     if is_imported(folder):
-        return [_imported(load_run(folder), kind)]
+        return list(_imported(load_run(folder), kind))
     if kind:
         raise UsageError(
             "--kind is for imported results: this one knows its drafts", hint="leave --kind out"
@@ -119,7 +130,7 @@ def _no_draft(finding: Finding, real_drafts: list[DraftFinding]) -> str:
     if any(one.key in OPEN for one in real_drafts):
         return f"Whether a draft pays here cannot be told yet. {said}"
     if not any(one.choice for one in finding.drafts):
-        return f"{PLAIN}: no speedup was measured. {said}"
+        return f"Whether a draft pays here cannot be told: no speedup was measured. {said}"
     return f"{PLAIN}: plain decoding is at least as fast. {said}"
 
 
@@ -146,8 +157,8 @@ def _deployed(advice: Advice, one: DraftFinding) -> Deployment:
     )
 
 
-def _imported(run: RunData, kind: str) -> Answer:
-    """The fastest cell of another tool's result."""
+def _imported(run: RunData, kind: str) -> Iterator[Answer]:
+    """The fastest cell of each setting of another tool's result."""
     about = mapping(run.manifest, "imported")
     rows = [row for row in stored_rows(run) if row["category"] == "all" and row["gamma"] != 0]
     known = sorted(_with_speed(rows), key=lambda found: -(found[0].value or 0))
@@ -156,15 +167,42 @@ def _imported(run: RunData, kind: str) -> Answer:
             f"{run.folder} holds no speedup, so that no draft can be advised",
             hint="import it again with --baseline FILE, the same tool's plain decoding",
         )
-    speedup, name, row = known[0]
+    settings: dict[tuple[float | None, ...], list[Spedup]] = {}
+    for one in known:
+        settings.setdefault(tuple(real(one[2].get(name)) for name in SETTING), []).append(one)
+    # NaN is never equal to itself, and so is no key; `real` turns it into None.
+    for setting in sorted(settings, key=lambda key: tuple(n if n is not None else -1 for n in key)):
+        title = _title(setting) if len(settings) > 1 else ""
+        yield from _fastest(settings[setting], title, about, kind)
+
+
+def _title(setting: tuple[float | None, ...]) -> str:
+    named = zip(SETTING, setting, strict=True)
+    said = [f"{name.split('_')[0]} {plain_number(n)}" for name, n in named if n is not None]
+    return ", ".join(said) or "no setting told"
+
+
+def _fastest(
+    found: list[Spedup], title: str, about: Mapping[str, object], kind: str
+) -> Iterator[Answer]:
+    """The fastest cell; where its γ is not known also the fastest of which it is."""
+    for one in found:
+        answer = _of_cell(one, title, about, kind)
+        yield answer
+        if answer.deployment or answer.reason.startswith(PLAIN):
+            return
+
+
+def _of_cell(one: Spedup, title: str, about: Mapping[str, object], kind: str) -> Answer:
+    speedup, name, row = one
     draft = one_line(str(row["draft"])) or "the draft"
     said = f"{draft}: {with_interval(speedup, unit='×')}, imported from {about.get('tool')}"
     if _loses(speedup):
-        return Answer("", f"{PLAIN}: plain decoding is at least as fast. {said}.")
+        return Answer(title, f"{PLAIN}: plain decoding is at least as fast. {said}.")
     gamma = real(row.get("gamma"))
     if gamma is None:
         return Answer(
-            "", f"γ is not known, so that no flags can be given. {said}; --gamma says it."
+            title, f"γ is not known, so that no flags can be given. {said}; --gamma says it."
         )
     cautions = ["what that tool's number leaves out stands in specbench report DIR"]
     if speedup.low is None:
@@ -182,12 +220,10 @@ def _imported(run: RunData, kind: str) -> Answer:
         batch_size=None if batch is None else int(batch),
         loop=str(row.get("engine") or ""),
     )
-    return Answer("", f"{said} at γ {int(gamma)}.", deployment, speedup, tuple(cautions))
+    return Answer(title, f"{said} at γ {int(gamma)}.", deployment, speedup, tuple(cautions))
 
 
-def _with_speed(
-    rows: list[dict[str, object]],
-) -> Iterator[tuple[Interval, str, Mapping[str, object]]]:
+def _with_speed(rows: list[dict[str, object]]) -> Iterator[Spedup]:
     for row in rows:
         for name in ("speedup", "speedup_e2e"):
             value = real(row.get(name))

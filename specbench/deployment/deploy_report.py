@@ -46,7 +46,7 @@ def _row(one: Answer, plans: Sequence[Plan]) -> dict[str, object]:
     cell, speed = one.deployment, one.speedup
     return {
         "setting": one.title,
-        "speculate": cell is not None,
+        "speculate": one.speculate,
         "reason": one.reason,
         "draft": cell.draft if cell else None,
         "gamma": cell.gamma if cell else None,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from specbench.drafts.base import Context, Draft
+from specbench.drafts.watched import watched
 from specbench.errors import PairRefused, SpecbenchError, UsageError
 
 GROUP = "specbench.drafts"
@@ -44,7 +45,7 @@ class ExternalDraft:
         except Exception as err:  # someone else's code may raise anything; all of it is its own
             _refuse(label, f"{ref} cannot be opened: {type(err).__name__}: {err}", err)
         _check(draft, ref, label)
-        return cast("Draft", draft)
+        return cast("Draft", watched(draft))
 
 
 def _found(ref: str, label: str) -> Any:

@@ -42,7 +42,8 @@ def resolve(ref: str, flag: str, kind: str = "") -> Source:
     `kind` is that of a draft, for the message.
     """
     if ref in ("embedded", "embedded/target", "embedded/draft") and not Path(ref).exists():
-        part = "draft" if ref.endswith("draft") else "target"
+        draft = ref == "embedded/draft" or (ref == "embedded" and flag == "--draft")
+        part = "draft" if draft else "target"
         return Source(ref, flag, str(EMBEDDED_FOLDER / part))
     if ref.startswith(CONFIG):
         return Source(ref, flag, str(config_file(ref, flag)), random=True)

@@ -29,6 +29,13 @@ LOOK = {fault.name: fault.look for fault in FAULTS} | {
     "tokens outside the kept set": "are top-k and top-p applied to the target as asked for",
 }
 """Where to look first, by the test that a fault moves most."""
+DECLARED = ("draft log probability", "kept", "kept, by token")
+"""Tests of what was proposed and kept, which need the law that the draft declares."""
+UNDECLARED = "Not lossless as declared. What was drafted and kept does not follow the draft's law"
+UNTOUCHED = (
+    "No test of the emitted text alone failed: the draft draws from another law than it declares "
+    "(or counts other tokens), or they are kept by another ratio than p/q."
+)
 
 
 def paragraphs(found: Verified) -> list[Paragraph]:
@@ -113,10 +120,13 @@ def _fault(found: Verified) -> Iterator[Paragraph]:
     bugs = [one for one in found.tests if one.result == "bug"]
     names = "; ".join(name_of(one) for one in bugs[:3])
     more = f"; and {len(bugs) - 3} more" if len(bugs) > 3 else ""
-    yield Paragraph(
-        f"Not lossless. The output is drawn from another law than the target's: {names}{more}.",
-        tone="bad",
-    )
+    if all(one.group == "own text" and one.name in DECLARED for one in bugs):
+        yield Paragraph(f"{UNDECLARED}: {names}{more}. {UNTOUCHED}", tone="bad")
+    else:
+        yield Paragraph(
+            f"Not lossless. The output is drawn from another law than the target's: {names}{more}.",
+            tone="bad",
+        )
     if lossy := ENGINES[found.engine].lossy:
         yield Paragraph(f"{found.engine} has settings that are lossy by design: {lossy}.")
     if text := _distance(bugs):

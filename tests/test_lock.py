@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from specbench.cli.run_flow import check_folder
 from specbench.errors import UsageError
-from specbench.result_files.lock import FolderLock
+from specbench.result_files.lock import LOCK, FolderLock
 from tests.runs import cell, cycle, generation, start
 
 HOLD = """
 import sys
 from pathlib import Path
-from specbench.result_files.lock import FolderLock
+from specbench.result_files.lock import LOCK, FolderLock
 lock = FolderLock(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()
@@ -42,3 +43,12 @@ def test_a_finished_run_leaves_no_lock(tmp_path: Path) -> None:
     assert (writer.folder / ".lock").exists()
     writer.finish({})
     assert not (writer.folder / ".lock").exists()
+
+
+def test_a_lock_that_was_left_behind_does_not_fill_a_folder(tmp_path: Path) -> None:
+    """Killed before its first file: the folder is as good as empty."""
+    (tmp_path / LOCK).touch()
+    check_folder(tmp_path)
+    (tmp_path / "run.csv").touch()
+    with pytest.raises(UsageError, match="is not empty"):
+        check_folder(tmp_path)

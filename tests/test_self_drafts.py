@@ -121,8 +121,8 @@ def test_layers_by_number_and_range(value: object, found: list[int]) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "part"),
     [
-        ("layerskip", {"layers": 0}, "the target has 2 layers"),
-        ("layerskip", {"layers": 3}, "the target has 2 layers"),
+        ("layerskip", {"layers": 0}, "layers must be from 1 to the target's 2"),
+        ("layerskip", {"layers": 3}, "layers must be from 1 to the target's 2"),
         ("layerskip", {"layers": "0-2"}, "the target's layers are 0 to 1"),
         ("layerskip", {"layers": "1+0"}, "ascending"),
         ("layerskip", {"layers": "1-0"}, "numbers and ranges"),

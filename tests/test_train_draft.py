@@ -309,7 +309,10 @@ def test_what_cannot_be_done_is_refused_in_one_message(
 
 @pytest.mark.parametrize(
     ("layers", "part"),
-    [("7", "--from-layers: the target has 1 layers"), ("0-x", "--from-layers: layers are numbers")],
+    [
+        ("7", "--from-layers: layers must be from 1 to the target's 1"),
+        ("0-x", "--from-layers: layers are numbers"),
+    ],
 )
 def test_layers_that_are_not_there_are_refused(
     at: Path, tmp_path: Path, layers: str, part: str

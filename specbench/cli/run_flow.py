@@ -15,6 +15,7 @@ from specbench.comparison.repeat import agreement, recipe_of_result, refuse_anot
 from specbench.errors import RunError, UsageError, clean
 from specbench.prompt_sets.prompts import load_prompts, select
 from specbench.result_files import files
+from specbench.result_files.lock import holds_something
 from specbench.settings.engine_limits import refuse_other, refuse_unable
 from specbench.settings.model_refs import resolve
 from specbench.settings.recipe import Recipe, default_recipe, merge_flags
@@ -190,7 +191,7 @@ def check_folder(folder: Path | None, *, resume: bool = False, resumable: bool =
     if folder is None or (resume and (folder / "run.json").is_file()):
         return
     try:
-        taken = folder.exists() and any(folder.iterdir())
+        taken = folder.exists() and holds_something(folder)
         there = next(p for p in (folder, *folder.absolute().parents) if p.exists())
         refused = "" if there.is_dir() and os.access(there, os.W_OK) else f"{there} cannot hold it"
     except OSError as err:

@@ -11,6 +11,7 @@ from specbench.cli.run_flow import check_folder, refuse_absent
 from specbench.errors import SpecbenchError, UsageError, clean
 from specbench.reports.draft_card import card
 from specbench.result_files import files
+from specbench.result_files.lock import LOCK
 from specbench.settings.places import portable
 from specbench.settings.recipe import Recipe, default_recipe, merge_flags
 from specbench.settings.recipe_values import CONFIG
@@ -73,7 +74,7 @@ def _absent(folder: Path) -> list[Path]:
 def _leave(made_here: list[Path]) -> None:
     """Take away folders made for a training that is refused, if nothing was written."""
     folder, *above = made_here
-    if any(path.is_file() and path.name != ".lock" for path in folder.rglob("*")):
+    if any(path.is_file() and path.name != LOCK for path in folder.rglob("*")):
         return
     shutil.rmtree(folder)
     for one in above:
@@ -104,7 +105,7 @@ def _clear(folder: Path) -> None:
     """Take away what a training left that ended before its first checkpoint."""
     left = folder / FOLDER
     if left.is_dir() and not checkpoint_of(folder).exists():
-        others = {path.name for path in folder.iterdir()} - {FOLDER, ".lock"}
+        others = {path.name for path in folder.iterdir()} - {FOLDER, LOCK}
         if not others and {path.name for path in left.iterdir()} <= {"samples"}:
             shutil.rmtree(left)
 

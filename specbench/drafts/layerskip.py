@@ -67,7 +67,7 @@ def layers_from(value: object, count: int, label: str) -> list[int]:
         raise UsageError(f"--draft {label}: layers is missing", hint=f"--draft {EXAMPLE}")
     if isinstance(value, int):
         if not 1 <= value <= count:
-            refuse(label, f"the target has {count} layers", value, EXAMPLE)
+            refuse(label, f"layers must be from 1 to the target's {count}", value, EXAMPLE)
         return list(range(value))
     parts = [re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part) for part in str(value).split("+")]
     ends = [(int(p[1]), int(p[2] or p[1])) for p in parts if p]

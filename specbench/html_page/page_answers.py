@@ -128,7 +128,9 @@ def _holds(one: DraftFinding) -> Card:
             question, answer, f"τ {fixed(row.tau.value)} at γ {row.gamma}, it says {closed}"
         )
     if not rows:
-        return Card(question, "Nothing to compare", "At γ 1 it holds by definition.")
+        counted = any(row.tau.value is not None for row in one.block.measured)
+        why = "At γ 1 it holds by definition." if counted else "No tokens per cycle were counted."
+        return Card(question, "Nothing to compare", why)
     verdicts = {closed_form_verdict(row.gap, row.tau.value) for row in rows}
     chosen = one.choice.row.gamma if one.choice else None
     row = next((row for row in rows if row.gamma == chosen), rows[-1])

@@ -138,7 +138,16 @@ def crossing_words(found: Crossing) -> str:
 
 def _sentence(one: DraftMap) -> str:
     words = "; ".join(crossing_words(found) for found in one.crossings)
-    return f"Drafting with {one_line(one.draft)} pays: {words}. {_at_large(one.at_large)}"
+    drafting = f"drafting with {one_line(one.draft)} pays"
+    return f"{drawn_between(one.surface)} {drafting}: {words}. {_at_large(one.at_large)}"
+
+
+def drawn_between(surface: Surface) -> str:
+    """The contexts that a map speaks of: "always" is so far."""
+    low, high = min(surface.contexts), max(surface.contexts)
+    if low == high:
+        return f"At context {low:.0f}"
+    return f"Between contexts {low:.0f} and {high:.0f}"
 
 
 def _about(found: BatchMap, one: DraftMap) -> str:

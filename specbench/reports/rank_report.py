@@ -85,16 +85,20 @@ def report_lines(ranking: Ranking, width: int, signs: Signs) -> list[Line]:
     return apart([*body, paths(ranking.folder, width)])
 
 
+PREDICTED = "Predicted, not run. Verdict"
+
+
 def _board(
     ranking: Ranking, board: Board, title: str, width: int, signs: Signs
 ) -> Iterator[list[Line]]:
     head: list[Line] = [[(signs(title), "bold")]] if title else []
     yield head + laid(drafts(ranking, board), width, signs)
     yield laid(curves(board), width, signs)
-    if found := list(checked_cells(ranking, board)):
+    found = list(checked_cells(ranking, board))
+    if found:
         yield laid(checked(found), width, signs)
     lead: Line = [
-        ("Predicted, not run. Verdict", "bold"),
+        ("Predicted, and run where it says so. Verdict" if found else PREDICTED, "bold"),
         (signs(f", {title}" if title else ""), ""),
     ]
     yield [lead, *told(paragraphs(ranking, board), width, signs)]

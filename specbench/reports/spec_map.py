@@ -27,7 +27,7 @@ from specbench.latency.speed_map import (
     crossing_at_large,
     surface,
 )
-from specbench.reports.map_report import crossing_words, speed_table
+from specbench.reports.map_report import crossing_words, drawn_between, speed_table
 from specbench.reports.markdown_text import drawn, escaped
 from specbench.reports.tables import Line, Table
 from specbench.reports.terminal import apart, console_for, laid, show, wrapped
@@ -102,7 +102,8 @@ class SpecDraft:
         end = self.at_large
         far = end.kind if end.context is None else f"{end.kind} context {end.context:.0f}"
         return (
-            f"Drafting with {one_line(self.draft)} at α {self.alpha:g} would pay: {where}; "
+            f"{drawn_between(self.surface)} drafting with {one_line(self.draft)} at "
+            f"α {self.alpha:g} would pay: {where}; "
             f"as batch grows without end: {far}."
         )
 

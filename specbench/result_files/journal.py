@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from specbench.errors import RunError, SpecbenchError, UsageError
 from specbench.records import Cell, Generation, Prompt
 from specbench.result_files import files, rows, schema
-from specbench.result_files.lock import FolderLock
+from specbench.result_files.lock import FolderLock, holds_something
 from specbench.result_files.recovery import drop_partial, refuse_other_run, resumable
 from specbench.result_files.results import load_run, prompt_order, read_manifest
 from specbench.result_files.summary import MADE_OF, write_summary
@@ -61,7 +61,7 @@ class RunWriter:
         """Start a result in a folder that is absent or empty."""
         with writing(folder, UsageError, "another --output-dir"):
             folder.mkdir(parents=True, exist_ok=True)
-            if any(folder.iterdir()):
+            if holds_something(folder):
                 raise UsageError(
                     f"{folder} is not empty",
                     where="--output-dir",

@@ -13,6 +13,15 @@ except ImportError:  # not a POSIX system: two writers are then not told apart
     fcntl = None  # type: ignore[assignment]
 
 
+LOCK = ".lock"
+"""Stays behind where a program was killed, and holds nothing."""
+
+
+def holds_something(folder: Path) -> bool:
+    """Whether there is more in a folder than the lock of a program that was killed."""
+    return any(path.name != LOCK for path in folder.iterdir())
+
+
 class FolderLock:
     """Held from the writer's start to its end, or until its process is gone.
 
@@ -21,7 +30,7 @@ class FolderLock:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / ".lock"
+        self._path = folder / LOCK
         self._file: TextIO | None = None
         self._file = self._path.open("a", encoding="utf-8")
         try:

@@ -250,7 +250,7 @@ def _failed(view: View) -> Iterator[Caution]:
     if not failed and not drafts:
         return
     again = ["--resume tries what failed again"] if failed else []
-    other = ["a refused draft does not fit this target: leave it out"] if drafts else []
+    other = ["a refused draft cannot be measured as asked: leave it out"] if drafts else []
     todo = "; ".join(["reasons in generations.csv", *again, *other])
     yield Caution("W14", ", ".join(failed + drafts), todo)
 

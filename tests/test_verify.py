@@ -86,6 +86,7 @@ EXACT = cache(exact_tests)
 @pytest.fixture
 def light(monkeypatch: pytest.MonkeyPatch) -> None:
     """The exact check is made once for all, and one law of sequences of three."""
+    EXACT(0)  # before a test breaks the sampler, lest the others be told what it found
     monkeypatch.setattr(verify, "exact_tests", EXACT)
     monkeypatch.setattr(verify, "LAWS", verify.LAWS[:1])
 

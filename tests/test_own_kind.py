@@ -43,7 +43,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     lines(tmp_path / "p.txt", "w1 w5 w9", "w4 w2")
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    sys.modules.pop("mine", None)
+    for name in ("mine", "hollow", "odd"):
+        sys.modules.pop(name, None)
 
 
 def flags(draft: str) -> list[object]:
@@ -108,10 +109,7 @@ def test_its_row_makes_it_a_kind(here: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_what_cannot_be_opened_is_one_message(draft: str, part: str) -> None:
     Path("breaks.py").write_text("1 / 0\n", encoding="utf-8")
     Path("hollow.py").write_text(HOLLOW, encoding="utf-8")
-    try:
-        assert part in "\n".join(refused(*flags(draft)))
-    finally:
-        sys.modules.pop("hollow", None)
+    assert part in "\n".join(refused(*flags(draft)))
 
 
 ODD = """
@@ -145,6 +143,11 @@ class More(Less):
     def propose(self, gamma, state, uniforms):
         return replace(super().propose(gamma, state, uniforms), counts=(gamma + 1,) * len(uniforms))
 
+class Empty(Less):
+    def propose(self, gamma, state, uniforms):
+        found = HfDraft.propose(self, gamma, state, uniforms)
+        return replace(found, tokens=found.tokens[:, :0], law=found.law[:, :0])
+
 class Beyond(HfDraft):
     def propose(self, gamma, state, uniforms):
         found = super().propose(gamma, state, uniforms)
@@ -167,15 +170,21 @@ class Beyond(HfDraft):
 def test_a_proposal_that_is_none_is_no_number(name: str, said: str) -> None:
     """Each would be counted as a cycle like any other: α 0 for counts of −1, 1 for half a law."""
     Path("odd.py").write_text(ODD, encoding="utf-8")
-    try:
-        ran = specbench(*flags(f"external:odd:{name},model=d"), "--temperature", "1")
-    finally:
-        sys.modules.pop("odd", None)
+    ran = specbench(*flags(f"external:odd:{name},model=d"), "--temperature", "1")
     assert ran.code in (1, 2)
     assert said in ran.err + ran.out
     if ran.code == 1:
         rows = [r for r in summary(Path("o")) if r["gamma"] == "3"]
         assert {(r["status"], r["alpha"]) for r in rows} == {("error", "")}
+
+
+@pytest.mark.usefixtures("here")
+def test_a_proposal_of_nothing_is_a_cycle_without_drafts() -> None:
+    Path("odd.py").write_text(ODD, encoding="utf-8")
+    ran = specbench(*flags("external:odd:Empty,model=d"), "--temperature", "1")
+    assert ran.code == 0, ran.err
+    (row,) = [r for r in summary(Path("o")) if r["gamma"] == "3"]
+    assert (row["status"], row["num_drafted"], row["tau"]) == ("ok", "0", "1.0")
 
 
 def test_the_shipped_pair_drafts_with_its_draft() -> None:

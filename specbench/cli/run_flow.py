@@ -101,7 +101,7 @@ def _engines_twice(flags: dict[str, Any]) -> Iterator[str]:
 def run_flow(flags: dict[str, Any]) -> int:
     """Measure, report and return the exit code."""
     recipe = recipe_of(flags)
-    refuse_unable(recipe, keep_going=flags["keep_going"])
+    refuse_unable(recipe, drafts=not flags["keep_going"])
     if flags["profile"]:
         refuse_other(recipe, "--profile traces cycles")
     check_file(flags["csv"], "--csv")

@@ -27,7 +27,7 @@ def verify_flow(flags: dict[str, Any]) -> int:
             f"--engine {names}: one engine at a time here",
             hint=f"specbench verify --engine {recipe.measure.engine[0]}, and again for the others",
         )
-    refuse_unable(recipe, keep_going=flags["keep_going"])
+    refuse_unable(recipe, drafts=not flags["keep_going"])
     if recipe.target.ref.startswith(CONFIG):
         what = "random weights have no law to verify: what they emit is as set as their acceptance"
         raise UsageError(what, where=f"--target {recipe.target.ref}", hint="real weights")

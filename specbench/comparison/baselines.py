@@ -22,9 +22,9 @@ def stored_results(named: Sequence[Path], folder: Path | None) -> list[Path]:
     own = None if folder is None else _measured(folder)
     for path in named:
         if (path / "run.json").is_file():
-            if _measured(path) == own:
+            if (key := _measured(path)) == own:
                 raise UsageError(f"{path} is the result itself", where="--baseline")
-            found[_measured(path)] = path
+            found[key] = path
             continue
         inside = [p.parent for p in sorted(path.glob("*/run.json"))]
         ended = {_measured(p): p for p in inside if _ended(p)}

@@ -170,7 +170,6 @@ def _imported(run: RunData, kind: str) -> Iterator[Answer]:
     settings: dict[tuple[float | None, ...], list[Spedup]] = {}
     for one in known:
         settings.setdefault(tuple(real(one[2].get(name)) for name in SETTING), []).append(one)
-    # NaN is never equal to itself, and so is no key; `real` turns it into None.
     for setting in sorted(settings, key=lambda key: tuple(n if n is not None else -1 for n in key)):
         title = _title(setting) if len(settings) > 1 else ""
         yield from _fastest(settings[setting], title, about, kind)
@@ -189,7 +188,7 @@ def _fastest(
     for one in found:
         answer = _of_cell(one, title, about, kind)
         yield answer
-        if answer.deployment or answer.reason.startswith(PLAIN):
+        if answer.speculate is not None:
             return
 
 

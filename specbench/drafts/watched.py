@@ -34,7 +34,7 @@ class Watch:
         """What the draft proposes, refused where its shape is none."""
         found: Proposal = self._propose(gamma, state, uniforms)
         self._check_shape(found, gamma, len(uniforms))
-        if found.law is not None and self._left:
+        if found.law is not None and found.law.numel() and self._left:
             self._left -= 1
             off = (found.law.sum(-1) - 1).abs().amax() > DUST
             bad = (found.law.amin() < 0) | off

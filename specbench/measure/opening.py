@@ -48,7 +48,7 @@ def make_engine(recipe: Recipe) -> Engine:
             f"--engine {','.join(names)}: one engine at a time here",
             hint=f"specbench run --engine {','.join(names)}",
         )
-    refuse_unable(recipe, keep_going=True)
+    refuse_unable(recipe, drafts=False)
     module, _, name = ENGINES[names[0]].loads.partition(":")
     engine: Engine = getattr(import_module(module), name)(settings_of(recipe))
     return engine

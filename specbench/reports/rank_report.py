@@ -85,9 +85,6 @@ def report_lines(ranking: Ranking, width: int, signs: Signs) -> list[Line]:
     return apart([*body, paths(ranking.folder, width)])
 
 
-PREDICTED = "Predicted, not run. Verdict"
-
-
 def _board(
     ranking: Ranking, board: Board, title: str, width: int, signs: Signs
 ) -> Iterator[list[Line]]:
@@ -98,7 +95,7 @@ def _board(
     if found:
         yield laid(checked(found), width, signs)
     lead: Line = [
-        ("Predicted, and run where it says so. Verdict" if found else PREDICTED, "bold"),
+        (f"Predicted, {'and run where it says so' if found else 'not run'}. Verdict", "bold"),
         (signs(f", {title}" if title else ""), ""),
     ]
     yield [lead, *told(paragraphs(ranking, board), width, signs)]

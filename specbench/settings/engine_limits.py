@@ -14,16 +14,16 @@ Refusal = tuple[str, str]
 """What cannot be done, and what to try."""
 
 
-def refuse_unable(recipe: Recipe, *, keep_going: bool = False) -> None:
+def refuse_unable(recipe: Recipe, *, drafts: bool = True) -> None:
     """Refuse what one of the recipe's engines cannot run, and arguments that it does not take.
 
-    With `keep_going` the drafts are left to `refuse_draft`, one by one.
+    Without `drafts` they are left to `refuse_draft`, one by one.
     """
     for name in recipe.measure.engine:
         row = ENGINES[name]
         for what, hint in (*_weights(row, recipe), *_laws(row, recipe), *_machine(row, recipe)):
             raise UsageError(f"--engine {name}: {what}", where=f"{name}: {row.runs}", hint=hint)
-        for spec in () if keep_going else recipe.drafts:
+        for spec in recipe.drafts if drafts else ():
             refuse_draft(name, spec, recipe.gamma)
     _refuse_arguments(recipe)
     if recipe.measure.engine_python and not any(

@@ -58,8 +58,9 @@ def rows(found: Verified) -> Iterator[Row]:
 
 
 def _misdrawn(one: LawTest) -> str:
-    wrong = 100 * one.statistic if one.statistic else 0.0
-    return f"{wrong:.1f} % of probes wrong" if wrong else "each where it belongs"
+    if not one.statistic:
+        return "each where it belongs"
+    return f"{100 * one.statistic:.1f} % of probes wrong"
 
 
 def _sequence(one: LawTest) -> Iterator[Row]:

@@ -14,6 +14,7 @@ from specbench.calculator.counters import Answer, answer
 from specbench.closed_form import theory
 from specbench.estimators.intervals import jackknife
 from specbench.estimators.sums import Columns, Floats
+from specbench.importers import doubts
 from specbench.importers.model import Group, Request, Row
 from specbench.importers.times import bounds, speed, times, weighed
 from specbench.records import cell_id
@@ -51,7 +52,10 @@ def made(group: Group, baseline: Group | None = None) -> Made:
     if keys["gamma"] is None and not group.lengths_vary:
         keys["gamma"] = found.found.gamma
     rows = [{**_row(group, whole, found, group.requests, baseline), "category": ALL}]
-    remarks = [
+    remarks = doubts.of_group(group, rows[0])
+    if baseline is not None and baseline is not group:
+        remarks += doubts.of_baseline(group, baseline)
+    remarks += [
         # The most that a cycle drafts is told: asking for it again would lead nowhere.
         VARY if group.gamma and group.lengths_vary and one.startswith("alpha needs gamma") else one
         for one in found.remarks
@@ -59,8 +63,10 @@ def made(group: Group, baseline: Group | None = None) -> Made:
     for name, part in _parts(group).items():
         own = replace(group, columns={})
         requests = tuple(one for one in group.requests if one.category == name)
-        row = _row(own, part, answer(part), requests, baseline)
+        told = answer(part)
+        row = _row(own, part, told, requests, baseline)
         rows.append({**row, "category": name})
+        remarks += [f"{name}: {one}" for one in told.remarks if one not in found.remarks]
     name = cell_id(keys)
     return Made(name, keys, [{**row, "cell": name, **keys} for row in rows], group, remarks)
 
@@ -156,7 +162,8 @@ def _acceptance(group: Group, answered: Answer, good: Sequence[Request]) -> Row:
     }
     if group.lengths_vary and found.alpha is not None and cells["tau"] is not None:
         row.update(_mixed(float(found.alpha), float(cells["tau"]), good))
-    row.update(_intervals(found.gamma, own and found.alpha_kind == "counts", good))
+    tested = own and found.alpha_kind == "counts"
+    row.update(_intervals(found.gamma, _longest(group, found.gamma, good), tested, good))
     tokens, cycles = (_total(good, name) for name in ("num_output_tokens", "num_cycles"))
     if tokens and cycles and group.counters is None and all(r.whole_s is not None for r in good):
         row["tau_delivered"] = float(Fraction(tokens, cycles))
@@ -189,7 +196,16 @@ def _total(good: Sequence[Request], name: str) -> int | None:
     return sum(one.counts[name] for one in good)
 
 
-def _intervals(gamma: int | None, tested: bool, good: Sequence[Request]) -> Row:
+def _longest(group: Group, gamma: int | None, good: Sequence[Request]) -> int | None:
+    """The most that a cycle drafts, also where lengths vary: no cycle emits more than one more."""
+    if good and all(one.steps is not None for one in good):
+        return max((drafted for one in good for drafted, _ in one.steps or {}), default=gamma)
+    return group.gamma if gamma is None else gamma
+
+
+def _intervals(
+    gamma: int | None, longest: int | None, tested: bool, good: Sequence[Request]
+) -> Row:
     """Jackknife over requests; α and the gap where the tests of each are known."""
     names = ("num_accepted", "num_cycles", "num_tested")
     known = [n for n in names if all(n in one.counts for one in good)]
@@ -197,7 +213,7 @@ def _intervals(gamma: int | None, tested: bool, good: Sequence[Request]) -> Row:
         return {}
     columns = [[float(one.counts[name]) for name in known] for one in good]
     sums = weighed(columns, len(known) - 1)
-    most = float("inf") if gamma is None else gamma + 1.0
+    most = float("inf") if longest is None else longest + 1.0
     row = bounds("tau", jackknife(lambda s: 1 + s.ratio(0, 1), sums, possible=(1, most)))
     if not tested or len(known) < 3:
         return row

@@ -94,6 +94,14 @@ def shown(value: object) -> str:
     return value if isinstance(value, str) else f"{value}"
 
 
+def failure(known: Fields) -> str:
+    """Why a server did not answer, empty where it did: its `error`, a text or an object."""
+    found = known.members.get("error")
+    if isinstance(found, dict):
+        found = found.get("message") or found.get("type") or "error"
+    return found if isinstance(found, str) else "error" if found else ""
+
+
 def name_of(value: object) -> str:
     """A name or a number as a label; empty where it is neither."""
     return shown(value) if isinstance(value, int | Decimal | str) else ""

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from specbench.calculator import counter_values as values
 from specbench.calculator.counter_checks import check_counts
 from specbench.calculator.counter_values import Place
 from specbench.errors import UsageError
-from specbench.importers.fields import MISSING, Fields, name_of, seconds
+from specbench.importers import doubts
+from specbench.importers.fields import MISSING, Fields, failure, name_of, seconds
 from specbench.importers.model import Group, Request, Source, Told
 from specbench.importers.stream import Doc
+from specbench.wording import one_line
 
 KEYS = ("id", "model", "timings", "predicted_n", "predicted_ms", "draft_n", "draft_n_accepted")
-TIMES = ("prompt_n", "prompt_ms", "cache_n")
+PER_TOKEN, PER_SECOND = "predicted_per_token_ms", "predicted_per_second"
+TIMES = ("prompt_n", "prompt_ms", "cache_n", PER_TOKEN, PER_SECOND)
+TOLD = ("usage", "tokens_predicted", "error")
 NAMES = {"num_drafted": "draft_n", "num_accepted": "draft_n_accepted"}
 LONGEST_LINE = 1 << 20
 
@@ -24,8 +29,10 @@ _PRINTED = re.compile(
 )
 _DECODED = re.compile(r"\b(?P<name>en|de)coded\s+(?P<tokens>\S+) tokens in\s+(?P<time>\S+) seconds")
 _EVAL = re.compile(r"(?P<prompt>prompt )?eval time =\s+(?P<time>\S+) ms /\s+(?P<tokens>\S+) tokens")
+_SHARE = re.compile(r"(?:^|[\s:])accept\s+=\s+(?P<share>[0-9.]+)%\s*$")
 _RATE = re.compile(
-    r"draft acceptance(?: rate)? =\s+\S+ \(\s*(?P<accepted>\S+) accepted /\s*(?P<drafted>\S+) gen"
+    r"draft acceptance(?: rate)? =\s+(?P<rate>\S+) "
+    r"\(\s*(?P<accepted>\S+) accepted /\s*(?P<drafted>\S+) gen"
 )
 
 
@@ -34,14 +41,18 @@ def read(docs: Iterable[Doc], told: Told) -> Source:
     requests, seen = [], dict[str, int]()
     target = told.target
     for number, doc in enumerate(docs, 1):
-        known = Fields({key: doc.get(key) for key in (*KEYS, *TIMES)}, doc.place)
+        known = Fields({key: doc.get(key) for key in (*KEYS, *TIMES, *TOLD)}, doc.place)
         target = target or known.text("model")
         times = known.part("timings") if known.known("timings") else known
         name = name_of(known.members["id"]) or str(number)
         first = seen.setdefault(name, number)
         if first != number:
             known.at("id").refuse(f"the response {name[:40]} stands twice", "leave one of them out")
-        requests.append(_response(name, times))
+        reason = "" if times.known("predicted_n") else failure(known)
+        if reason:
+            requests.append(Request(name, doc.place, status="error", reason=reason))
+        else:
+            requests.append(replace(_response(name, times), doubts=_contradictions(known, times)))
     return _source(requests, told, target)
 
 
@@ -55,6 +66,25 @@ def _response(name: str, times: Fields) -> Request:
         name, times.place, counts, tokens, times.seconds("prompt_ms", 1e-3),
         times.seconds("predicted_ms", 1e-3), first_with_prompt=True,
     )  # fmt: skip
+
+
+def _contradictions(known: Fields, times: Fields) -> dict[str, str]:
+    """Figures of a response, by key, that its counts do not give."""
+    tokens, spent = times.need("predicted_n"), times.seconds("predicted_ms")
+    found = {"tokens_predicted": doubts.differs(known.members.get("tokens_predicted"), tokens)}
+    usage = known.part("usage").members.get("completion_tokens")
+    found["completion_tokens"] = doubts.differs(usage, tokens)
+    # Releases differ in whether the first token, of the prompt pass, is among those timed.
+    timed = [n for n in (tokens, tokens - 1) if n > 0]
+    if spent and timed:
+        given = {
+            PER_TOKEN: [spent / n for n in timed],
+            PER_SECOND: [1000 * n / spent for n in timed],
+        }
+        for key, rates in given.items():
+            told = [doubts.differs(times.members.get(key), one) for one in rates]
+            found[key] = told[0] if all(told) else ""
+    return found
 
 
 def _timed(
@@ -91,10 +121,17 @@ def _timed(
 
 def _source(requests: list[Request], told: Told, target: str) -> Source:
     gamma = told.gamma
-    if gamma is None and not any(r.counts["num_drafted"] for r in requests):
-        gamma = 0
+    good = [one for one in requests if one.status == "ok"]
     place = requests[0].place
-    drafted, cycles = (sum(r.counts.get(n, 0) for r in requests) for n in _LENGTHS)
+    if not good:
+        place.refuse("every request failed", f"the server said: {one_line(requests[0].reason)}")
+    if gamma is None and not any(r.counts["num_drafted"] for r in good):
+        gamma = 0
+    drafted, cycles = (sum(r.counts.get(n, 0) for r in good) for n in _LENGTHS)
+    # Drafts kept behind an end are counted and not delivered: up to γ for each request.
+    if gamma and drafted > gamma * (cycles + gamma * len(good)):
+        what = f"{drafted} tokens drafted in {cycles} steps: more than {gamma} each"
+        place.refuse(what, "--gamma: the most that a step drafts")
     group = Group(
         place,
         draft=told.draft,
@@ -135,15 +172,20 @@ def lines_of(path: Path) -> Iterator[str]:
 def _logged(path: Path) -> Iterator[Request]:
     """A request per block of lines; the line with the drafts kept ends one."""
     found: dict[str, str] = {}
+    last: list[Request] = []
     for number, line in enumerate(lines_of(path), 1):
         place = Place(str(path), number)
         if printed := _PRINTED.search(line):
             found[printed["name"]] = printed["value"]
             if printed["name"] == "n_accept":
-                yield _printed(place, found)
-                found = {}
+                yield from last
+                last, found = [_printed(place, found)], {}
+        elif share := _SHARE.search(line):
+            yield from (_with_share(one, share["share"]) for one in last)
+            last = []
         elif rate := _RATE.search(line):
             found |= {"n_accept": rate["accepted"], "n_drafted": rate["drafted"]}
+            found["rate"] = rate["rate"]
             yield _served(place, found)
             found = {}
         elif took := _DECODED.search(line):
@@ -151,6 +193,14 @@ def _logged(path: Path) -> Iterator[Request]:
         elif eval_time := _EVAL.search(line):
             kind = "en" if eval_time["prompt"] else "de"
             found |= {f"{kind}_tokens": eval_time["tokens"], f"{kind}_ms": eval_time["time"]}
+    yield from last
+
+
+def _with_share(one: Request, share: str) -> Request:
+    """A request of llama-speculative with the share that it prints behind it."""
+    accepted, drafted = (one.counts.get(name) for name in ("num_accepted", "num_drafted"))
+    told = doubts.differs(share, doubts.rate(accepted, drafted, 100), " %")
+    return replace(one, doubts={**one.doubts, "accept": told})
 
 
 def _number(found: dict[str, str], name: str, place: Place) -> int | None:
@@ -175,7 +225,9 @@ def _printed(place: Place, found: dict[str, str]) -> Request:
     counts |= {"num_prompt_tokens": prompt} if prompt is not None else {}
     first, rest = _time(found, "en", place), _time(found, "de", place)
     name = str(place.line)
-    return _timed(name, place, counts, tokens, first, rest, first_with_prompt=False)
+    made = _timed(name, place, counts, tokens, first, rest, first_with_prompt=False)
+    decoded = doubts.differs(found.get("de_tokens"), tokens)
+    return replace(made, doubts={"decoded tokens": decoded})
 
 
 def _served(place: Place, found: dict[str, str]) -> Request:
@@ -188,4 +240,6 @@ def _served(place: Place, found: dict[str, str]) -> Request:
     counts |= {"num_prompt_tokens": prompt} if prompt is not None else {}
     first, rest = _time(found, "en", place), _time(found, "de", place)
     name = str(place.line)
-    return _timed(name, place, counts, tokens, first, rest, first_with_prompt=True)
+    made = _timed(name, place, counts, tokens, first, rest, first_with_prompt=True)
+    share = doubts.rate(accepted, drafted)
+    return replace(made, doubts={"draft acceptance": doubts.differs(found["rate"], share)})

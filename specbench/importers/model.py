@@ -45,6 +45,13 @@ class Request:
     status: str = "ok"
     reason: str = ""
     finish_reason: str = ""
+    doubts: Mapping[str, str] = field(default_factory=dict)
+    """Figures of the tool, by key, that its counts do not give, and how."""
+
+    @property
+    def key(self) -> str:
+        """What tells it from every other one of its file."""
+        return f"{self.prompt_id}#{self.repeat}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,11 @@ class Group:
     """Columns of the summary that the file gives as they are."""
     paired_with: int | None = None
     """Which group of the same file is its baseline."""
+    prompt_tokens: int | None = None
+    """Of all prompts, where there are no requests."""
+    load: Mapping[str, str] = field(default_factory=dict)
+    """How requests were sent, as the tool tells it."""
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

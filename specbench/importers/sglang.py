@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from specbench.calculator.counter_checks import check_tau
 from specbench.calculator.counter_file import Counters
-from specbench.calculator.counter_values import exact
+from specbench.calculator.counter_values import Figure, exact
 from specbench.importers.fields import MISSING, Fields, draft_length, shown
 from specbench.importers.model import Group, Source, Told
 from specbench.importers.stream import Doc
@@ -46,6 +46,7 @@ def _group(known: Fields, setting: tuple[int, int, int, int], told: Told) -> Gro
     tau, time = known.figure("tau", "acc_length"), known.seconds("step_time")
     if tau is None:
         known.place.refuse("no acc_length", MISSING)
+    remarks = _contradictions(setting, tau)
     if not steps:
         tau = exact(1)
     check_tau(known.at("acc_length"), tau, steps)
@@ -60,7 +61,28 @@ def _group(known: Fields, setting: tuple[int, int, int, int], told: Told) -> Gro
         batch_size=batch,
         counters=Counters(known.place, counts=counts, figures={"tau": tau}),
         columns={"latency_ms": 1000 * time / tau.value if time else None},
+        remarks=tuple(f"line {known.place.line}: {one}" for one in remarks),
     )
+
+
+def _contradictions(setting: tuple[int, int, int, int], tau: Figure) -> list[str]:
+    """What a line's setting and its acceptance length contradict.
+
+    With topk 1 SGLang's server_args sets num_draft_tokens to steps + 1, whatever was asked.
+    """
+    _, steps, topk, tokens = setting
+    if not steps:
+        odd = tau.low > 1
+        return [f"acc_length {tau.value:g} at 0 steps, which is plain decoding: 1"] if odd else []
+    if topk != 1 or tokens == steps + 1:
+        return []
+    told = (
+        f"num_draft_tokens {tokens} with topk 1: SGLang sets it to steps + 1, {steps + 1}, "
+        f"so that gamma is taken as steps, {steps}"
+    )
+    if tokens <= steps and tau.low <= tokens:
+        told += f"; a release that does not would verify {max(tokens - 1, 0)}"
+    return [told]
 
 
 def _check_speed(known: Fields, tau: float, time: float | None) -> None:

@@ -96,6 +96,25 @@ def _answer(known: Fields, choice: Fields, repeat: int, gamma: int | None) -> Re
     whole = None
     if isinstance(walls, list) and walls:
         whole = sum(seconds(one, choice.at("wall_time")) for one in walls)
+    found = _contradictions(choice, lengths, len(walls) if isinstance(walls, list) else 1)
     return Request(
-        name, known.place, counts, steps, whole_s=whole, category=category, repeat=repeat
-    )
+        name, known.place, counts, steps, whole_s=whole, category=category, repeat=repeat,
+        doubts=found,
+    )  # fmt: skip
+
+
+def _contradictions(choice: Fields, lengths: list[int], turns: int) -> dict[str, str]:
+    """Counts of an answer, by key, that the tokens of its steps do not give.
+
+    Methods differ in whether the first token or step of a turn, and what a limit cut off its last
+    step, are counted.
+    """
+    found, most = {}, max(lengths)
+    for key, told, slack in (
+        ("new_tokens", sum(lengths), most),
+        ("decoding_steps", len(lengths), 1),
+    ):
+        said = choice.counts(key)
+        if said and abs(sum(said) - told) > slack * max(turns, len(said)):
+            found[key] = f"{sum(said)} is printed, accept_lengths give {told}"
+    return found

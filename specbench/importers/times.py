@@ -45,7 +45,7 @@ def _timed(requests: Sequence[Request]) -> dict[str, tuple[float, float]]:
     for one in requests:
         if one.live_s is None or one.timed_tokens is None:
             return {}
-        out[_key(one)] = (one.live_s, float(one.timed_tokens))
+        out[one.key] = (one.live_s, float(one.timed_tokens))
     return out
 
 
@@ -55,7 +55,7 @@ def _whole(requests: Sequence[Request]) -> dict[str, tuple[float, float]]:
     for one in requests:
         if one.whole_s is None or not one.counts.get("num_output_tokens"):
             return {}
-        out[_key(one)] = (one.whole_s, float(one.counts["num_output_tokens"]))
+        out[one.key] = (one.whole_s, float(one.counts["num_output_tokens"]))
     return out
 
 
@@ -101,8 +101,8 @@ def _plain_latency(baseline: Group, plain: Sequence[Request]) -> float | None:
 
 def _same_prompts(own: Sequence[Request], plain: Sequence[Request]) -> bool:
     """Whether requests of one name have prompts of one length, as far as lengths are told."""
-    lengths = {_key(one): one.counts.get("num_prompt_tokens") for one in plain}
-    both = [(one.counts.get("num_prompt_tokens"), lengths.get(_key(one))) for one in own]
+    lengths = {one.key: one.counts.get("num_prompt_tokens") for one in plain}
+    both = [(one.counts.get("num_prompt_tokens"), lengths.get(one.key)) for one in own]
     return all(a == b for a, b in both if a is not None and b is not None)
 
 
@@ -113,7 +113,3 @@ def _paired(own: Timed, plain: Timed) -> Columns | None:
         return None
     sums = weighed([[*own[key], *plain[key]] for key in common], 1)
     return sums if (sums.rows.sum(axis=0) > 0).all() else None
-
-
-def _key(one: Request) -> str:
-    return f"{one.prompt_id}#{one.repeat}"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from fractions import Fraction
 from itertools import zip_longest
 
 from specbench.calculator import counter_checks as checks
 from specbench.calculator import counter_values as values
 from specbench.calculator.counter_file import Counters
-from specbench.calculator.counter_values import Place
+from specbench.calculator.counter_values import Figure, Place
+from specbench.importers import doubts
 from specbench.importers.fields import Fields, fields_of, seconds, shown
 from specbench.importers.model import Group, Request, Source, Told
 from specbench.importers.stream import Doc
@@ -23,11 +25,14 @@ COUNTS = {
 }
 RATES = "spec_decode_per_position_acceptance_rates"
 LENGTH = "spec_decode_acceptance_length"
-FEW = ("model_id", "backend", "endpoint_type", "completed", "failed", "total_output_tokens")
-TIMES = ("mean_ttft_ms", "mean_e2el_ms")
+RATE = "spec_decode_acceptance_rate"
+INPUT, OUTPUT, FIRST = "total_input_tokens", "total_output_tokens", "mean_ttft_ms"
+FEW = ("model_id", "backend", "endpoint_type", "completed", "failed", "num_prompts", INPUT, OUTPUT)
+TIMES = (FIRST, "mean_e2el_ms")
+LOAD = ("max_concurrency", "request_rate")
 REPORTED = (
     *("mean_tpot_ms", "median_tpot_ms", "mean_itl_ms", "output_throughput"),
-    *("max_concurrency", "request_rate", "spec_decode_acceptance_rate"),
+    *(*LOAD, RATE),
 )
 LISTS = ("input_lens", "output_lens", "ttfts", "itls", "errors")
 
@@ -48,12 +53,11 @@ def read(docs: Iterable[Doc], told: Told) -> Source:
 def _group(doc: Doc, known: Fields, told: Told) -> Group:
     counters = _counters(known, told.gamma)
     requests = tuple(_requests(doc))
-    completed, failed = known.count("completed"), known.count("failed")
     columns: dict[str, object] = {
-        "num_prompts": completed,
-        "num_failed": failed,
-        "num_output_tokens": known.count("total_output_tokens"),
-        "ttft_ms": known.seconds("mean_ttft_ms"),
+        "num_prompts": known.count("completed"),
+        "num_failed": _failed(known),
+        "num_output_tokens": known.count(OUTPUT),
+        "ttft_ms": known.seconds(FIRST),
         "latency_ms": None if requests else _latency(known),
     }
     return Group(
@@ -64,7 +68,72 @@ def _group(doc: Doc, known: Fields, told: Told) -> Group:
         counters=counters,
         requests=requests,
         columns=columns,
+        prompt_tokens=known.count(INPUT),
+        load={key: shown(known.members[key]) for key in LOAD if known.known(key)},
+        remarks=tuple(doubts.named(_contradictions(known, counters, requests))),
     )
+
+
+def _failed(known: Fields) -> int | None:
+    """Requests without an answer: early releases count only those that were sent."""
+    failed, sent, done = (known.count(key) for key in ("failed", "num_prompts", "completed"))
+    return (
+        max(sent - done, 0) if failed is None and sent is not None and done is not None else failed
+    )
+
+
+def _contradictions(
+    known: Fields, counters: Counters, requests: Sequence[Request]
+) -> dict[str, str]:
+    """Figures of the document, by key, that its counters or its lists do not give."""
+    said, counts, tau = known.members, counters.counts, counters.figures.get("tau")
+    gamma, cycles = counts.get("gamma"), counts.get("num_cycles")
+    rate: Figure | Fraction | None = doubts.rate(
+        counts.get("num_accepted"), counts.get("num_drafted"), 100
+    )
+    if rate is None and tau is not None and gamma:
+        kept = Figure(tau.value - 1, max(tau.low - 1, 0), tau.high - 1)
+        rate = kept.times(100 / gamma)
+    found = {RATE: doubts.differs(said.get(RATE), rate, " %")}
+    if cycles == 0 and (known.seconds(LENGTH) or 0) > 1:
+        found[LENGTH] = f"{shown(said[LENGTH])} is printed, and no step drafted"
+    good = [one for one in requests if one.status == "ok"]
+    if requests:
+        found |= _totals(said, good, len(requests) - len(good))
+    return found | _too_many(known, counts, good)
+
+
+def _totals(said: Mapping[str, object], good: Sequence[Request], failed: int) -> dict[str, str]:
+    """Totals of the document that its lists do not add up to."""
+    lists: dict[str, Fraction | float | None] = {
+        "completed": Fraction(len(good)),
+        "failed": Fraction(failed),
+        "num_prompts": Fraction(len(good) + failed),
+    }
+    for key, name in ((INPUT, "num_prompt_tokens"), (OUTPUT, "num_output_tokens")):
+        if good and all(name in one.counts for one in good):
+            lists[key] = Fraction(sum(one.counts[name] for one in good))
+    firsts = [one.prefill_s for one in good if one.prefill_s is not None]
+    if good and len(firsts) == len(good):
+        lists[FIRST] = 1000 * math.fsum(firsts) / len(firsts)
+    return {
+        key: doubts.differs(said.get(key), value).replace("the counts", "the lists of requests")
+        for key, value in lists.items()
+    }
+
+
+def _too_many(known: Fields, counts: Mapping[str, int], good: Sequence[Request]) -> dict[str, str]:
+    """More tokens by the counters than came: other requests are in them."""
+    tokens, done, failed = known.count(OUTPUT), known.count("completed"), _failed(known)
+    cycles, accepted, gamma = (counts.get(n) for n in ("num_cycles", "num_accepted", "gamma"))
+    if tokens is None or not done or failed or None in (cycles, accepted, gamma):
+        return {}
+    told = (cycles or 0) + (accepted or 0)
+    # The first token comes with the prompt pass; a last step may decide γ tokens more than come.
+    if told <= tokens - done + (gamma or 0) * done:
+        return {}
+    said = f"and {COUNTS['num_accepted']} make {told} tokens, the requests got {tokens}"
+    return {COUNTS["num_cycles"]: f"{said}: other requests are in the counters"}
 
 
 def _counters(known: Fields, gamma: int | None) -> Counters:
@@ -116,8 +185,8 @@ def whole_cycles(shares: list[float], cycles: int | None) -> tuple[int, ...]:
 
 def _latency(known: Fields) -> float | None:
     """Decode milliseconds per token after the first, from means over the same requests."""
-    completed, tokens = known.count("completed"), known.count("total_output_tokens")
-    first, whole = known.seconds("mean_ttft_ms"), known.seconds("mean_e2el_ms")
+    completed, tokens = known.count("completed"), known.count(OUTPUT)
+    first, whole = known.seconds(FIRST), known.seconds("mean_e2el_ms")
     if not completed or tokens is None or first is None or whole is None or tokens <= completed:
         return None
     if whole < first:

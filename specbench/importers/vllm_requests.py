@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
 
 from specbench.calculator.counter_checks import check_counts
 from specbench.calculator.counter_values import Place
-from specbench.importers.fields import MISSING, Fields, draft_length, name_of
+from specbench.importers import doubts
+from specbench.importers.fields import MISSING, Fields, draft_length, failure, name_of
 from specbench.importers.model import Group, Request, Source, Steps, Told, sums_of
 from specbench.importers.stream import Doc
 
@@ -17,10 +19,11 @@ COUNTS = {
     "num_drafted": "num_draft_tokens",
     "num_accepted": "num_accepted_draft_tokens",
 }
+LENGTH, RATE = "mean_acceptance_length", "draft_acceptance_rate"
 KEYS = (
     *("id", "model", "usage", "metrics", "prompt_tokens", BLOCK),
     *("acceptance_histogram", "acceptance_histogram_by_draft_length", "num_spec_tokens"),
-    *("per_step_accepted", "per_step_drafted", *COUNTS.values()),
+    *("per_step_accepted", "per_step_drafted", LENGTH, RATE, "error", *COUNTS.values()),
 )
 
 
@@ -39,6 +42,7 @@ def read(docs: Iterable[Doc], told: Told) -> Source:
         block = block_of(whole)
         if block is None:
             missing = "no speculative_decoding block: n > 1, or no metrics asked for"
+            missing = failure(whole) or missing
             requests.append(Request(name, doc.place, status="error", reason=missing))
             continue
         gamma = draft_length(block.count("num_spec_tokens"), block.at("num_spec_tokens"))
@@ -89,7 +93,30 @@ def _request(prompt_id: str, whole: Fields, block: Fields) -> Request:
     ):
         if tokens is not None:
             counts[name] = tokens
-    return Request(prompt_id, block.place, counts, steps)
+    told = _contradictions(block, counts, steps)
+    return Request(prompt_id, block.place, counts, steps, doubts=told)
+
+
+def _contradictions(
+    block: Fields, counts: Mapping[str, int], steps: Steps | None
+) -> dict[str, str]:
+    """Figures of a block, by key, that its counts do not give."""
+    said, gamma = block.members, block.count("num_spec_tokens")
+    listed = block.counts("acceptance_histogram")
+    cycles, drafted, accepted, tokens = (
+        counts.get(name) for name in (*COUNTS, "num_output_tokens")
+    )
+    found = {RATE: doubts.differs(said.get(RATE), doubts.rate(accepted, drafted))}
+    if cycles:
+        found[LENGTH] = doubts.differs(said.get(LENGTH), 1 + Fraction(accepted or 0, cycles))
+    # The first token comes with the prompt pass; the last step may decide γ more than come.
+    made = (cycles or 0) + (accepted or 0)
+    if tokens is not None and gamma is not None and made > max(tokens - 1, 0) + gamma:
+        found["completion_tokens"] = f"{tokens} came, the counts make {made}"
+    kept = [sum(n for (_, k), n in (steps or {}).items() if k == at) for at in range(len(listed))]
+    if steps is not None and listed and kept != listed:
+        found["acceptance_histogram"] = f"{listed} is printed, the steps give {kept}"
+    return found
 
 
 def _steps(block: Fields, counts: dict[str, int]) -> Steps | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -85,7 +86,12 @@ def _cells(source: Source, plain: Group | None) -> list[Made]:
     out = [] if plain is None else [made(plain)]
     for group in source.groups:
         at = group.paired_with
-        out.append(made(group, plain if at is None else source.groups[at]))
+        beside = plain if at is None else source.groups[at]
+        sizes = [one.batch_size for one in (group, beside) if one is not None and one.batch_size]
+        if beside is not None and len({*sizes}) > 1:
+            told = f"batch {sizes[0]}, and the baseline's is {sizes[1]}: no speedup"
+            group, beside = replace(group, remarks=(*group.remarks, told)), None
+        out.append(made(group, beside))
     return out
 
 

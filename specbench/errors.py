@@ -10,6 +10,10 @@ SpecbenchError              one message: what, where, what to try
 
 from __future__ import annotations
 
+import re
+
+_CONTROL = re.compile("[\x01-\x08\x0b-\x1f\x7f-\x9f]")
+
 
 class SpecbenchError(Exception):
     """Base of all errors that a user can cause; knows its exit code and how to show itself."""
@@ -57,6 +61,25 @@ class CellRefused(RunError):
 def clean(text: str) -> str:
     """Text without control characters (newline kept), so that no name can steer a terminal."""
     return "".join(c for c in text if c == "\n" or (c.isprintable() or c == "\t"))
+
+
+def plain(text: str) -> str:
+    """Text that every file of a result folder can carry: NUL and lone surrogates as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+
+
+def visible(text: str) -> str:
+    r"""The same with every control character but tab and line feed as its escape.
+
+    For names that other people's files give: they are written, shown and matched in this form, so
+    that no file of a result steers a terminal.
+
+    Examples
+    --------
+    >>> print(visible("a\x1b[2Jb"))
+    a\x1b[2Jb
+    """
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", plain(text))
 
 
 def _indented(label: str, text: str) -> list[str]:

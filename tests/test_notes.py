@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ import pytest
 from sample_run import Draft, build
 from test_run_notes import seen
 
+from specbench.deployment.deploy import answers
+from specbench.deployment.deploy_report import report_advice
 from specbench.judgement.advise import Advice, advise
+from specbench.reports.summary_rows import summary_rows
 from specbench.result_files.journal import amend
 from specbench.result_files.results import load_run
 
@@ -91,6 +95,43 @@ def test_the_setting_that_is_named_is_that_of_the_number(tmp_path: Path) -> None
     line = seen(advise(load_run(folder)), "W04")[0]
     said = "by 50 % in 12 of 12 prompts at temperature 0; also at temperature 1"
     assert line.endswith(said)
+
+
+def test_a_warning_stands_at_its_setting_and_one_of_the_run_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only rows at temperature 0 waited; there are few prompts at either."""
+    folder = build(tmp_path / "r", {"d": Draft()}, gammas=[2], prompts=6, tokens=48, **TWO)  # type: ignore[arg-type]
+    path = folder / "generations.csv"
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    for row in rows:
+        row["cpu_s"] = str(float(row["share_s"]) / (1 if float(row["temperature"]) else 1.5))
+    with path.open("w", newline="") as out:
+        writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    found = advise(load_run(folder))
+    cold, warm = (one.setting for one in found.findings)
+    assert "W01" in [one.code for one in found.everywhere]
+    assert "W04" in [one.code for one in found.warnings_at(cold)]
+    assert "W04" not in [one.code for one in found.warnings_at(warm)]
+    busy = ["busy" in " ".join(map(str, found.sentences(one))) for one in (cold, warm)]
+    assert busy == [True, False]
+    both = answers(folder)
+    assert [any("W04" in text for text in one.cautions) for one in both] == [True, False]
+    assert all(any("W01" in text for text in one.everywhere) for one in both)
+    for form in ("text", "md"):
+        report_advice(folder, "vllm", form)
+        out = " ".join(capsys.readouterr().out.split())
+        assert (out.count("warning W01"), out.count("warning W04")) == (1, 1)
+        assert out.index("In every setting") < out.index("warning W01") < out.index("temperature 0")
+    report_advice(folder, "vllm", "json")
+    said = [" ".join(row["cautions"]) for row in json.loads(capsys.readouterr().out)]
+    assert ["W01" in text for text in said] == [True, True]
+    assert ["W04" in text for text in said] == [True, False]
+    told = json.loads(summary_rows(folder, "json"))
+    assert len(told) > 2
+    assert all(("W04" in row["warnings"]) == (row["temperature"] == 0) for row in told)
 
 
 UNTOLD = (

@@ -138,13 +138,14 @@ def test_odd_ids_and_reasons_are_read_back(
     tmp_path_factory: pytest.TempPathFactory, prompt_id: str, reason: str
 ) -> None:
     folder = tmp_path_factory.mktemp("odd") / "r"
-    one = [Prompt(f"p{prompt_id}", "c", "t", (1,))]
+    name = files.visible(f"p{prompt_id}")
+    one = [Prompt(name, "c", "t", (1,))]
     writer = RunWriter.create(folder, MANIFEST, one, "h")
-    broken = Generation(f"p{prompt_id}", 0, (1,), status="error", reason=reason)
+    broken = Generation(name, 0, (1,), status="error", reason=reason)
     writer.write_group("small", cell(1), 0, 0, [broken])
     row = load_run(folder).generations.iloc[0]
-    assert row["prompt_id"] == files.plain(f"p{prompt_id}")
-    assert row["reason"] == files.plain(reason)
+    assert row["prompt_id"] == name
+    assert row["reason"] == files.visible(reason)
     assert RunWriter.resume(folder, MANIFEST, "h").done() == set()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -12,6 +12,7 @@ from specbench.errors import UsageError
 from specbench.estimators.intervals import FEW_CLUSTERS, Interval
 from specbench.judgement.advise import Advice, advise
 from specbench.judgement.advise_text import first_sentence
+from specbench.judgement.cautions import Caution
 from specbench.judgement.findings import DraftFinding, Finding
 from specbench.judgement.verdicts import CLEAR, OPEN
 from specbench.judgement.view import MARGIN, mapping, real
@@ -74,6 +75,8 @@ class Answer:
     deployment: Deployment | None = None
     speedup: Interval = NO_SPEEDUP
     cautions: tuple[str, ...] = ()
+    everywhere: tuple[str, ...] = ()
+    """Warnings of the whole run: the same in every setting."""
 
     @property
     def speculate(self) -> bool | None:
@@ -102,7 +105,7 @@ def _answer(advice: Advice, finding: Finding) -> Answer:
     best = best or next((one for one in real_drafts if one.key == MAYBE), None)
     if best is None or best.choice is None:
         return Answer(title, _no_draft(finding, real_drafts))
-    cautions = [f"warning {one.code} stands: {one.seen}" for one in advice.warnings if one.doubtful]
+    cautions = _standing(advice.warnings_at(finding.setting))
     if best.key == MAYBE:
         low = best.choice.row.speedup.low
         if low is None or low <= 1:
@@ -118,7 +121,13 @@ def _answer(advice: Advice, finding: Finding) -> Answer:
         _deployed(advice, best),
         best.choice.row.speedup,
         tuple(cautions),
+        tuple(_standing(advice.everywhere)),
     )
+
+
+def _standing(found: Iterable[Caution]) -> list[str]:
+    """Warnings because of which a verdict can be wrong."""
+    return [f"warning {one.code} stands: {one.seen}" for one in found if one.doubtful]
 
 
 def _no_draft(finding: Finding, real_drafts: list[DraftFinding]) -> str:

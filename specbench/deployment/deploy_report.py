@@ -18,6 +18,7 @@ from specbench.signs import Signs, write_out
 
 Planned = tuple[Answer, list[Plan]]
 FORMATS = ("text", "json", "md")
+EVERYWHERE = "In every setting"
 
 
 def report_advice(
@@ -53,7 +54,7 @@ def _row(one: Answer, plans: Sequence[Plan]) -> dict[str, object]:
         "speedup": speed.value,
         "speedup_low": speed.low,
         "speedup_high": speed.high,
-        "cautions": [*one.cautions, *(cautions_of(cell) if cell else ())],
+        "cautions": [*one.cautions, *one.everywhere, *(cautions_of(cell) if cell else ())],
         "engines": {each.engine: _plan_row(each) for each in plans},
     }
 
@@ -74,18 +75,30 @@ def _plan_row(one: Plan) -> dict[str, object]:
 def _print(found: Sequence[Planned], *, no_color: bool) -> None:
     console, signs = console_for(sys.stdout, no_color=no_color), Signs(sys.stdout)
     width = console.width
-    sections = []
+    common = [[(line, "")] for line in _bullets(_common(found), signs, width, "")]
+    sections = [[[(EVERYWHERE, "bold")], *common]] if common else []
     for one, plans in found:
         text = f"{one.title}: {one.reason}" if one.title else one.reason
         head = [[(line, "bold")] for line in wrapped(signs(text), width)]
-        cell = one.deployment
-        told = [*one.cautions, *(cautions_of(cell) if cell else ())]
+        told = _told(one, alone=len(found) == 1)
         sections.append(head + [[(line, "")] for line in _bullets(told, signs, width, "")])
         for each in plans:
             lines = [[(NAMES[each.engine], "bold")]]
             lines += [[(line, "")] for line in _plan_lines(each, signs, width)]
             sections.append(lines)
     show(apart(sections), console)
+
+
+def _common(found: Sequence[Planned]) -> list[str]:
+    """Warnings of the whole run, which stand once where there are several settings."""
+    every = dict.fromkeys(text for one, _ in found for text in one.everywhere)
+    return list(every) if len(found) > 1 else []
+
+
+def _told(one: Answer, *, alone: bool) -> list[str]:
+    """What may not carry over of one answer."""
+    own = cautions_of(one.deployment) if one.deployment else ()
+    return [*one.cautions, *(one.everywhere if alone else ()), *own]
 
 
 def _plan_lines(one: Plan, signs: Signs, width: int) -> Iterator[str]:
@@ -104,12 +117,13 @@ def _bullets(said: Sequence[str], signs: Signs, width: int, indent: str) -> Iter
 
 
 def _markdown(found: Sequence[Planned]) -> Iterator[str]:
+    if common := _common(found):
+        yield f"**{EVERYWHERE}**"
+        yield "\n".join(f"- {_whole(each)}" for each in common)
     for one, plans in found:
         text = f"{one.title}: {one.reason}" if one.title else one.reason
         yield f"### {_whole(text)}"
-        cell = one.deployment
-        told = [*one.cautions, *(cautions_of(cell) if cell else ())]
-        if told:
+        if told := _told(one, alone=len(found) == 1):
             yield "\n".join(f"- {_whole(each)}" for each in told)
         for each in plans:
             yield f"**{NAMES[each.engine]}**"

@@ -12,6 +12,7 @@ from specbench.calculator.counter_checks import check_counts
 from specbench.calculator.counter_file import Counters
 from specbench.calculator.counters import Answer, answer
 from specbench.closed_form import theory
+from specbench.errors import visible
 from specbench.estimators.intervals import jackknife
 from specbench.estimators.sums import Columns, Floats
 from specbench.importers import doubts
@@ -39,7 +40,7 @@ class Made:
 def made(group: Group, baseline: Group | None = None) -> Made:
     """The cell of a group, and its rows: over all, then by category."""
     keys: Row = {
-        "draft": group.draft,
+        "draft": visible(group.draft),
         "gamma": group.gamma,
         "temperature": group.temperature,
         "top_k": None,

@@ -185,7 +185,7 @@ def _prompts(requests: Sequence[Request]) -> Iterator[str]:
         if one.prompt_id not in seen:
             seen.add(one.prompt_id)
             prompt = {"prompt_id": one.prompt_id, "category": one.category}
-            yield files.json_line({key: files.plain(text) for key, text in prompt.items()})
+            yield files.json_line({key: files.visible(text) for key, text in prompt.items()})
 
 
 def _generations(cells: Sequence[Made]) -> Iterator[str]:
@@ -197,9 +197,9 @@ def _generations(cells: Sequence[Made]) -> Iterator[str]:
             if one.live_s is not None:
                 tokens = row.get("num_output_tokens")
                 row["num_timed_tokens"] = tokens if one.timed_tokens is None else one.timed_tokens
-            row |= {"cell": cell.id, **cell.keys, "prompt_id": one.prompt_id}
-            row |= {"repeat": one.repeat, "status": one.status, "reason": one.reason}
-            row["finish_reason"] = one.finish_reason
+            row |= {"cell": cell.id, **cell.keys, "prompt_id": files.visible(one.prompt_id)}
+            row |= {"repeat": one.repeat, "status": one.status}
+            row |= {"reason": files.visible(one.reason), "finish_reason": one.finish_reason}
             yield files.csv_line(row.get(name) for name in schema.GENERATIONS)
 
 
@@ -208,7 +208,9 @@ def _positions(cells: Sequence[Made]) -> Iterator[str]:
     for cell in cells:
         for one in cell.group.requests:
             for at, counts in enumerate(by_position(one.steps or {}), 1):
-                yield files.csv_line([cell.id, one.prompt_id, one.repeat, at, *counts])
+                yield files.csv_line(
+                    [cell.id, files.visible(one.prompt_id), one.repeat, at, *counts]
+                )
 
 
 def _summary(run_id: str, cells: Sequence[Made], source: Source) -> Iterator[str]:

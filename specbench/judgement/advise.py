@@ -13,6 +13,7 @@ from specbench.judgement import advise_text
 from specbench.judgement.cautions import Caution, cautions
 from specbench.judgement.diagnosis import Diagnosis
 from specbench.judgement.findings import DraftFinding, Finding, Paragraph
+from specbench.judgement.noise import disturbed
 from specbench.judgement.verdicts import CLEAR, choose, verdict
 from specbench.judgement.view import Block, Setting, View, look
 from specbench.kinds import law_of
@@ -50,8 +51,36 @@ class Advice:
         for finding in self.findings:
             if setting in (None, finding.setting):
                 busy = any(one.code in BUSY for one in self.warnings)
+                if busy and len(self.findings) > 1:
+                    busy = disturbed(self.view.alone(finding.setting))
                 return advise_text.paragraphs(self.view, finding, busy=busy)
         return []
+
+    @cached_property
+    def _by_setting(self) -> dict[Setting, tuple[Caution, ...]]:
+        if len(self.findings) == 1:
+            return {self.findings[0].setting: self.warnings}
+        codes = {one.code for one in self.warnings}
+        return {
+            one.setting: tuple(
+                found
+                for found in cautions(self.view.only(one.setting), [one])
+                if found.code in codes
+            )
+            for one in self.findings
+        }
+
+    @cached_property
+    def everywhere(self) -> tuple[Caution, ...]:
+        """Warnings of the whole run: of no setting, or of every one in the same words."""
+        each = self._by_setting.values()
+        placed = {one.code for found in each for one in found}
+        alike = [one for one in next(iter(each), ()) if all(one in found for found in each)]
+        return (*alike, *(one for one in self.warnings if one.code not in placed))
+
+    def warnings_at(self, setting: Setting) -> tuple[Caution, ...]:
+        """The warnings of one setting, without those of the whole run."""
+        return tuple(one for one in self._by_setting[setting] if one not in self.everywhere)
 
 
 def advise(run: RunData) -> Advice:

@@ -73,6 +73,11 @@ def baseline_drift(run: RunData) -> float | None:
     return moved if abs(moved) > APART and abs(change) > 2 * error else None
 
 
+def disturbed(run: RunData) -> bool:
+    """Whether other work, or a drift, got into its times."""
+    return stolen_time(run) is not None or baseline_drift(run) is not None
+
+
 def looping_prompts(run: RunData) -> tuple[int, int]:
     """How many prompts' greedy text ends in going round, and of how many."""
     found: dict[str, bool] = {}

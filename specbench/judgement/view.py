@@ -165,6 +165,10 @@ class View:
             same &= rows[name].eq(getattr(setting, name))
         return replace(self.run, generations=rows[same])
 
+    def only(self, setting: Setting) -> View:
+        """The same of one setting alone."""
+        return View(self.alone(setting), self.at(setting))
+
     def title(self, setting: Setting) -> str:
         """What tells this setting from the others of the run; empty if there is but one."""
         every = [one.words() for one in self.settings]

@@ -15,6 +15,7 @@ from specbench.errors import UsageError
 from specbench.prompt_sets.prompt_rows import RawPrompt
 from specbench.prompt_sets.prompts import (
     load_prompts,
+    renamed_note,
     rendered,
     select,
     shortage,
@@ -72,6 +73,7 @@ def prepare_lengths(config: PromptsConfig, tokenizer: Any, lengths: Sequence[int
     notes = (
         template_note(tokenizer, raw_prompt=config.raw),
         shortage(len(pieces), config.num, f" of {longest} tokens"),
+        renamed_note(documents),
     )
     by_length = {
         length: tuple(_prompt(piece, frame, length, tokenizer) for piece in pieces)

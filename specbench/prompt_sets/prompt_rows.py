@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from specbench.errors import UsageError, clean
+from specbench.errors import UsageError, clean, visible
 from specbench.prompt_sets.prompt_files import Row
 
 TEXT_COLUMNS = ("turns", "messages", "prompt", "text", "question", "instruction", "content")
@@ -28,6 +28,8 @@ class RawPrompt:
     """What the user says, one text per turn; one joined text where `messages` are given."""
     messages: tuple[Message, ...] = ()
     """The conversation so far, empty where the file gave turns."""
+    renamed: bool = False
+    """Whether the file's id holds control characters, which are escaped in this one."""
 
     @property
     def num_turns(self) -> int:
@@ -74,7 +76,8 @@ def _prompt(row: Row, column: str) -> RawPrompt:
         _check_text(text, row.place)
     # A category is shown and is a key of the summary; what steers a terminal is no part of it.
     category = " ".join(clean(_name(row.data.get("category"), "category", row.place)).split())
-    return RawPrompt(_id(row), category, turns, messages)
+    name = _id(row)
+    return RawPrompt(visible(name), category, turns, messages, renamed=visible(name) != name)
 
 
 def _text_column(row: Row) -> str:

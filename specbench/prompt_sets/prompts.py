@@ -17,6 +17,7 @@ from specbench.prompt_sets.prompt_rows import Message, RawPrompt, prompts_from
 from specbench.records import Prompt
 from specbench.settings.recipe_parts import PromptsConfig
 from specbench.settings.recipe_values import did_you_mean
+from specbench.wording import count
 
 __all__ = ["RawPrompt", "encode", "load_prompts", "prepare", "select", "set_hash", "turn_messages"]
 
@@ -76,7 +77,18 @@ def shortage(found: int, num: int | None, which: str = "") -> str:
     """A note if fewer prompts are there than were asked for."""
     if not num or num <= found:
         return ""
-    return f"{found} prompts{which} are there, fewer than {num}: all are used"
+    verb, all_of_them = ("is", "it is") if found == 1 else ("are", "all are")
+    return f"{count(found, 'prompt')}{which} {verb} there, fewer than {num}: {all_of_them} used"
+
+
+def renamed_note(prompts: Sequence[RawPrompt]) -> str:
+    """A note if ids hold control characters: they are known by their escapes from here on."""
+    found = [prompt.prompt_id for prompt in prompts if prompt.renamed]
+    if not found:
+        return ""
+    first = found[0] if len(found[0]) <= 40 else found[0][:39] + "…"
+    told = count(len(found), "id")
+    return f"{told} of prompts with control characters, written as escapes: {first}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +115,11 @@ def prepare(config: PromptsConfig, tokenizer: Any) -> Prepared:
             f"no prompt of {config.dataset} has {_lengths(config)}",
             hint="other --min-tokens and --max-tokens",
         )
-    notes = (template_note(tokenizer, raw_prompt=config.raw), shortage(len(pairs), config.num))
+    notes = (
+        template_note(tokenizer, raw_prompt=config.raw),
+        shortage(len(pairs), config.num),
+        renamed_note([prompt for prompt, _ in pairs]),
+    )
     return Prepared(
         tuple(prompt for prompt, _ in pairs),
         tuple(encoded for _, encoded in pairs),

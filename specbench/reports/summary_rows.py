@@ -74,21 +74,20 @@ _WHOLE = frozenset(
 
 
 def _verdict(advice: Advice | None, row: Row) -> Row:
-    """The verdict on the row's draft in its setting, and the warnings of the run."""
+    """The verdict on the row's draft in its setting, and the warnings of that and of the run."""
     if advice is None:
         return {"verdict": "", "warnings": []}
-    keys = [
-        one.key
+    here = [
+        finding
         for finding in advice.findings
-        for one in finding.drafts
-        if one.block.draft == row["draft"]
-        and finding.setting.temperature == row["temperature"]
+        if finding.setting.temperature == row["temperature"]
         and finding.setting.batch_size == row["batch_size"]
         and finding.setting.context_length == row["context_length"]
         and (finding.setting.top_k, finding.setting.top_p) == (row["top_k"], row["top_p"])
     ]
-    codes = [warning.code for warning in advice.warnings]
-    return {"verdict": next(iter(keys), ""), "warnings": codes}
+    keys = [one.key for f in here for one in f.drafts if one.block.draft == row["draft"]]
+    found = [*advice.everywhere, *(w for f in here for w in advice.warnings_at(f.setting))]
+    return {"verdict": next(iter(keys), ""), "warnings": sorted({one.code for one in found})}
 
 
 def _markdown(rows: Sequence[Row]) -> str:

@@ -3,7 +3,11 @@
 A text field that a spreadsheet would run as a formula (it starts with ``=``, ``+``, ``-``, ``@``,
 a tab or a carriage return) is written with one apostrophe in front, and `unguard` takes it away
 again, so that what is read equals what was written. Numbers are never touched. NUL and lone
-surrogates, which UTF-8 and CSV readers cannot carry, are written as their escapes (`plain`).
+surrogates, which UTF-8 and CSV readers cannot carry, are written as their escapes (`plain`). So are
+all control characters but tab and line feed in what other people's files and servers give: prompts'
+ids and reasons (`visible`). Ids have that form from where prompts come in, so that what is matched by
+them has one spelling; labels are refused there. JSON has escapes of its own, which are read back as
+the very characters.
 """
 
 from __future__ import annotations
@@ -21,16 +25,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from specbench.errors import UsageError
+from specbench.errors import UsageError, plain, visible
 
+__all__ = ["plain", "visible"]
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_UPPER = re.compile("[\x7f-\x9f]")
 _GUARDED = re.compile(r"'+[=+\-@\t\r]")
-
-
-def plain(text: str) -> str:
-    """Text that every file of a result folder can carry."""
-    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
 def guard(text: str) -> str:
@@ -80,7 +81,14 @@ def raw_csv_line(fields: Sequence[str]) -> str:
 
 def json_line(value: object) -> str:
     """One JSON document on one line."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
+    return json_text(value, separators=(",", ":"))
+
+
+def json_text(value: object, **layout: Any) -> str:
+    """A JSON document in which no control character stands as itself."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, **layout)
+    # The module escapes those below the space alone; in JSON the others can only stand in strings.
+    return _UPPER.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
 
 
 def intact(path: Path) -> bytes:

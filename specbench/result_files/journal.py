@@ -159,7 +159,7 @@ class RunWriter:
         """Hold the caller to what a reader takes for granted: groups follow file order."""
         start = group * cell.batch_size
         wanted = sorted(self._order[start : start + cell.batch_size])
-        given = sorted(files.plain(g.prompt_id) for g in generations)
+        given = sorted(files.visible(g.prompt_id) for g in generations)
         if given != wanted or any(g.repeat != repeat for g in generations):
             raise ValueError(f"group {group} of {cell.id} is {wanted}, repeat {repeat}: {given}")
 
@@ -239,7 +239,7 @@ def stored(manifest: dict[str, object]) -> dict[str, object]:
 
 def pretty(manifest: dict[str, object]) -> str:
     """The text of a manifest's file."""
-    return json.dumps(manifest, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+    return files.json_text(manifest, indent=2)
 
 
 @contextmanager

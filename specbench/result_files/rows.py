@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 
 from specbench.records import Cell, Counts, Cycle, Generation, Prompt
-from specbench.result_files.files import plain
+from specbench.result_files.files import plain, visible
 from specbench.result_files.schema import GENERATION_SUMS
 
 _COUNTED = tuple(f.name for f in fields(Counts) if f.name.startswith("num_"))
@@ -20,10 +20,10 @@ def generation_row(cell: Cell, generation: Generation) -> list[object]:
     return [
         cell.id,
         *cell.keys().values(),
-        generation.prompt_id,
+        visible(generation.prompt_id),
         generation.repeat,
         generation.status,
-        generation.reason,
+        visible(generation.reason),
         generation.finish_reason if good else "",
         *sums.values(),
     ]
@@ -32,7 +32,7 @@ def generation_row(cell: Cell, generation: Generation) -> list[object]:
 def refused_row(cell: Cell, status: str, reason: str) -> list[object]:
     """The row of `generations.csv` of a cell that has no generation at all."""
     empty = [None] * len(GENERATION_SUMS)
-    return [cell.id, *cell.keys().values(), None, None, status, reason, None, *empty]
+    return [cell.id, *cell.keys().values(), None, None, status, visible(reason), None, *empty]
 
 
 def generation_sums(generation: Generation, gamma: int) -> dict[str, float | None]:
@@ -93,7 +93,7 @@ def position_rows(cell: Cell, generation: Generation) -> Iterator[list[object]]:
     """The rows of `positions.csv`."""
     for position, (tested, accepted) in enumerate(by_place(generation, cell.gamma), 1):
         if tested:
-            key = (cell.id, generation.prompt_id, generation.repeat)
+            key = (cell.id, visible(generation.prompt_id), generation.repeat)
             yield [*key, position, tested, accepted]
 
 
@@ -101,7 +101,7 @@ def cycle_object(cell: Cell, generation: Generation, index: int, cycle: Cycle) -
     """One cycle as the journal holds it, in the order of `CYCLES`."""
     return {
         "cell": cell.id,
-        "prompt_id": plain(generation.prompt_id),
+        "prompt_id": visible(generation.prompt_id),
         "repeat": generation.repeat,
         "index": index,
         "gamma": cycle.gamma,
@@ -130,7 +130,7 @@ def tokens_object(cell: Cell, generation: Generation, text: str | None) -> dict[
         "gamma": cell.gamma,
         "temperature": float(cell.sampling.temperature),
         "batch_size": cell.batch_size,
-        "prompt_id": plain(generation.prompt_id),
+        "prompt_id": visible(generation.prompt_id),
         "repeat": generation.repeat,
         "prompt_token_ids": generation.prompt_token_ids,
         "token_ids": generation.token_ids,
@@ -143,8 +143,8 @@ def prompt_object(prompt: Prompt, set_hash: str) -> dict[str, object]:
     """One prompt as `prompts.jsonl` holds it: its chat messages, or else its text."""
     said = {"messages": prompt.messages} if prompt.messages else {"text": prompt.text}
     return {
-        "prompt_id": plain(prompt.prompt_id),
-        "category": plain(prompt.category),
+        "prompt_id": visible(prompt.prompt_id),
+        "category": visible(prompt.category),
         **said,
         "prompt_token_ids": prompt.token_ids,
         "set_hash": set_hash,

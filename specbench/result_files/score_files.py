@@ -109,7 +109,7 @@ def _columns(one: ScoredGeneration) -> dict[str, Any]:
     # NaN is what is not defined; a file says so by an empty field.
     numbers = {n: np.ma.masked_invalid(v).tolist() for n, v in one.numbers.items()}
     return {
-        "prompt_id": [files.plain(one.prompt_id)] * size,
+        "prompt_id": [files.visible(one.prompt_id)] * size,
         "repeat": [one.repeat] * size,
         "position": list(range(size)),
         "token_id": one.token_ids.tolist(),

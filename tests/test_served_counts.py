@@ -115,7 +115,7 @@ def test_plain_decoding_is_a_cycle_per_token_behind_the_first() -> None:
 
 
 def test_a_baseline_that_drafts_is_refused() -> None:
-    with pytest.raises(Contradiction, match="no baseline"):
+    with pytest.raises(Contradiction, match="the baseline's server, of gamma 0, drafted"):
         plain(Asked(0, 1, 9), Counted(drafted=3, accepted=1, drafts=1))
 
 

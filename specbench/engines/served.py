@@ -26,6 +26,7 @@ from specbench.serving.metrics import Counters
 from specbench.serving.replies import Reply
 from specbench.serving.service import Service
 from specbench.serving.steps import Contradiction, Counted, aligned, traced
+from specbench.wording import count
 
 PROBE = "The"
 WARM_UP_TOKENS = 16
@@ -160,6 +161,8 @@ class ServedEngine:
     def _counts(self, gamma: int, batch: Batch, grown: Counters | None) -> list[Counts | None]:
         """Of each request, in order; those of the batch in the first, if only these are known."""
         together = grown.counted() if grown else None
+        if not gamma and together is not None:
+            plain(Asked(0, len(batch.replies), 0), together)  # refuses a server that drafts
         own = [self._own(gamma, one) if isinstance(one, Reply) else None for one in batch.outcomes]
         if all(counts is not None and counts.num_cycles is not None for counts in own):
             self._compare(own, together)
@@ -198,7 +201,8 @@ class ServedEngine:
         drafted = sum(counts.num_drafted or 0 for counts in own if counts)
         if drafted != together.drafted:
             raise Contradiction(
-                f"its answers tell of {drafted} tokens drafted, its metrics of {together.drafted}"
+                f"its answers tell of {count(drafted, 'token')} drafted, its metrics of "
+                f"{count(together.drafted)}"
             )
 
     def _timed(self, outcome: Reply | ServerFault) -> Counts | None:

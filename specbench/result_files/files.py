@@ -5,9 +5,9 @@ a tab or a carriage return) is written with one apostrophe in front, and `unguar
 again, so that what is read equals what was written. Numbers are never touched. NUL and lone
 surrogates, which UTF-8 and CSV readers cannot carry, are written as their escapes (`plain`). So are
 all control characters but tab and line feed in what other people's files and servers give: prompts'
-ids and reasons (`visible`). Ids have that form from where prompts come in, so that what is matched by
-them has one spelling; labels are refused there. JSON has escapes of its own, which are read back as
-the very characters.
+ids and reasons (`visible`). Ids have that form from where prompts come in, so that what is matched
+by them has one spelling; labels are refused there. JSON has escapes of its own, which are read back
+as the very characters.
 """
 
 from __future__ import annotations

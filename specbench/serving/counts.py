@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from specbench.records import Counts
 from specbench.serving.steps import Contradiction, Counted, Histogram, Step
+from specbench.wording import count
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ def plain(asked: Asked, counted: Counted | None = None) -> Counts:
     """γ = 0: a pass per token. A server that drafts here is no baseline."""
     if counted is not None and counted.drafted:
         raise Contradiction(
-            f"the server of gamma 0 drafted {counted.drafted} tokens, so it is no baseline"
+            f"the baseline's server, of gamma 0, drafted {count(counted.drafted, 'token')}: it must be "
+            "started without speculation"
         )
     steps = asked.timed
     return Counts(

@@ -82,12 +82,27 @@ def test_without_any_count_acceptance_is_empty_and_times_stay(at: Path) -> None:
     with serving(gamma=0) as plain, serving(plan=PLAN, metrics=False) as drafts:
         urls = arguments(f"url.0={plain.url}", f"url.3={drafts.url}")
         assert "no counts of drafts" in run(at, *urls, out="none")
+    told = specbench("report", at / "none").err
+    assert "no counts of drafts: neither" in told.partition("note W23:")[2]
+    for name in ("report.md", "report.html", "run.json"):
+        assert "no counts of drafts: neither the answers" in (at / "none" / name).read_text(), name
     row = cell(at / "none", 3)
     for name in ("alpha", "tau", "num_cycles", "num_accepted", "alpha_kind", "tau_gap"):
         assert row[name] == "", name
     assert float(row["latency_ms"]) > 0
     assert float(row["speedup"]) > 0
     assert row["num_output_tokens"] == "160"
+
+
+def test_a_baseline_that_speculates_is_named_as_one(at: Path) -> None:
+    """Answers that tell of no draft, metrics that do."""
+    with serving(plan=PLAN) as wrong, serving(plan=PLAN) as drafts:
+        urls = arguments(f"url.0={wrong.url}", f"url.3={drafts.url}")
+        said = run(at, *urls, out="wrong", code=1)
+    rows = (at / "wrong" / "generations.csv").read_text()
+    assert "the baseline's server, of gamma 0, drafted" in rows
+    assert "it must be started without speculation" in rows
+    assert "its answers tell of 0 tokens" not in rows + said
 
 
 def test_sglang_tells_steps_alone_so_alpha_is_inverted(at: Path) -> None:

@@ -12,6 +12,7 @@ from specbench.judgement.findings import DraftFinding, Finding
 from specbench.judgement.noise import baseline_drift, looping_prompts, stolen_time
 from specbench.judgement.run_notes import (
     count_notes,
+    engine_notes,
     memory_notes,
     more_prompts,
     prompt_notes,
@@ -70,6 +71,7 @@ def cautions(view: View, findings: Sequence[Finding]) -> Iterator[Caution]:
         yield from (Caution(*note) for note in source(view))
     yield from _slow_steps(chosen)
     yield from _random(view)
+    yield from (Caution(*note) for note in engine_notes(view))
 
 
 def _few_prompts(view: View) -> Iterator[Caution]:

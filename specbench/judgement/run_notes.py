@@ -15,6 +15,7 @@ Note = tuple[str, str, str]
 """Code of the list, what was seen, what to do."""
 NEAR = 0.95
 """Share of the memory there is, from which on a cell was near its limit."""
+OWN_LOOP = "a draft that has the target's whole table; cycles without a draft count as such"
 SHOWN = 3
 """Tokens that are shown of a prompt."""
 
@@ -69,6 +70,18 @@ def count_notes(view: View) -> Iterator[Note]:
         cells = count(int(others["cell"].nunique()), "cell")
         seen = f"another client's requests in the server's counters, {cells}"
         yield "W20", seen, "a quiet server; what they disturbed is refused, --resume measures it"
+
+
+def engine_notes(view: View) -> Iterator[Note]:
+    """W23: what the engine said of the numbers while they were measured."""
+    told: dict[str, list[str]] = {}
+    for draft, texts in mapping(view.run.manifest, "notes").items():
+        for text in texts if isinstance(texts, list) else ():
+            told.setdefault(one_line(str(text)), []).append(one_line(draft))
+    if told:
+        seen = "; ".join(f"{text} ({', '.join(drafts)})" for text, drafts in told.items())
+        own = mapping(view.run.manifest, "settings").get("engine") in (None, "", "torch")
+        yield "W23", seen, OWN_LOOP if own else "docs/engines.md says what each engine tells"
 
 
 def unverified(view: View) -> Iterator[Note]:

@@ -231,6 +231,7 @@ class Sweep:
                     self.watcher.group(block, cell, group, generations)
                     for note in dict.fromkeys(n for g in generations for n in g.notes):
                         self.watcher.note(cell.draft, note)
+                        self.writer.note(cell.draft, note)
             if self.outcome.stopped:
                 return
             yield

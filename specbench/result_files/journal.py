@@ -139,6 +139,17 @@ class RunWriter:
             _compact(journal, journal.with_suffix(".parquet"))
             journal.unlink()
 
+    def note(self, draft: str, text: str) -> None:
+        """Keep what an engine says of a draft's numbers, once, for every reader of the result."""
+        told = self.manifest.get("notes")
+        notes: dict[str, list[str]] = {**told} if isinstance(told, dict) else {}
+        if text in notes.get(draft, []):
+            return
+        notes[draft] = [*notes.get(draft, []), text]
+        self.manifest = {**self.manifest, **stored({"notes": notes})}
+        with writing(self.folder):
+            files.replace(self.folder / "run.json", pretty(self.manifest))
+
     def finish(self, updates: dict[str, object]) -> None:
         """Write `summary.csv`, then complete `run.json`."""
         with writing(self.folder):

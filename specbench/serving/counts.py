@@ -37,8 +37,8 @@ def plain(asked: Asked, counted: Counted | None = None) -> Counts:
     """γ = 0: a pass per token. A server that drafts here is no baseline."""
     if counted is not None and counted.drafted:
         raise Contradiction(
-            f"the baseline's server, of gamma 0, drafted {count(counted.drafted, 'token')}: it must be "
-            "started without speculation"
+            f"the baseline's server, of gamma 0, drafted {count(counted.drafted, 'token')}: "
+            "it must be started without speculation"
         )
     steps = asked.timed
     return Counts(

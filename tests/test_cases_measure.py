@@ -266,5 +266,5 @@ def test_a_batch_that_the_prompts_cannot_fill_is_refused() -> None:
     said: list[str] = []
     _check_batches(recipe, 6, said.append)
     assert said == ["note: at batch 4 the last batch has 2 prompts"]
-    with pytest.raises(UsageError, match="--batch-size 4: there are 3 prompts"):
+    with pytest.raises(UsageError, match="--batch-size 4: no more than 3 prompts"):
         _check_batches(recipe, 3, said.append)

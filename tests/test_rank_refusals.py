@@ -62,7 +62,7 @@ def test_fewer_texts_than_prompts_are_told(
     words = [tmp_path / "p.txt" if word == at / "p.txt" else word for word in greedy(at)]
     words += ["--max-new-tokens", "60"]
     _, ran = ranked(tmp_path / "r", *words, "--texts", exact[1])
-    assert "2 of 11 prompts have no text there" in ran.err
+    assert "no text there for 2 of 11 prompts" in ran.err
     assert "9 prompts × 20 tokens" in ran.out
 
 
@@ -125,7 +125,7 @@ def test_a_draft_of_shorter_context_changes_nothing_for_the_others(
     place = words.index("-d")
     words[place : place + 2] = [w for name in order for w in ("-d", tmp_path / name)]
     _, ran = ranked(tmp_path / "r", *words)
-    assert "short: 1 prompts do not fit into its context of 64" in ran.err
+    assert "short: no room for 1 prompt in its context of 64" in ran.err
     (board,) = load_ranking(tmp_path / "r").boards
     found = {one.draft: one.scored for one in board.entries}
     assert found["d"].prompts == ("1", "2", "3", "4")

@@ -10,6 +10,7 @@ from itertools import pairwise
 from specbench.calculator import counter_values as values
 from specbench.calculator.counter_values import Figure, Place
 from specbench.settings.gamma import LARGEST
+from specbench.wording import count
 
 _NOT_ABOVE = (
     ("num_accepted", "num_drafted"),
@@ -80,9 +81,13 @@ def check_kept(place: Place, found: Sequence[int], counts: dict[str, int]) -> tu
     cycles, gamma = counts.get("num_cycles"), draft_length(counts)
     for before, after in pairwise(kept):
         if after > before:
-            place.refuse(f"{after} cycles kept one draft more than {before} did", _CUMULATIVE)
+            place.refuse(
+                f"{count(after, 'cycle')} kept one draft more than {before} did", _CUMULATIVE
+            )
     if cycles is not None and kept[0] > cycles:
-        place.refuse(f"{kept[0]} cycles kept the first draft, of {cycles}", "counts of one run")
+        place.refuse(
+            f"{count(kept[0], 'cycle')} kept the first draft, of {cycles}", "counts of one run"
+        )
     if gamma is not None and any(kept[gamma:]):
         place.refuse(f"drafts kept at position {gamma + 1}, gamma is {gamma}", "is gamma right?")
     total, whole_list = sum(kept), gamma is None or len(kept) >= gamma or kept[-1] == 0
@@ -96,7 +101,7 @@ def check_kept(place: Place, found: Sequence[int], counts: dict[str, int]) -> tu
         kept += (0,) * (gamma - len(kept))
     full = counts.get("num_full_accept")
     if gamma and full is not None and len(kept) >= gamma and full != kept[gamma - 1]:
-        what = f"{kept[gamma - 1]} cycles kept all drafts, num_full_accept is {full}"
+        what = f"{count(kept[gamma - 1], 'cycle')} kept all drafts, num_full_accept is {full}"
         place.refuse(what, "counts of the same run and time")
     return kept
 
@@ -111,7 +116,7 @@ def check_shares(place: Place, shares: Sequence[Figure], counts: Mapping[str, in
         if after.low > before.high:
             place.refuse(f"{after.value:g} follows {before.value:g}", _CUMULATIVE)
     if gamma is not None and len(shares) > gamma:
-        place.refuse(f"{len(shares)} positions, gamma is {gamma}", "is gamma right?")
+        place.refuse(f"{count(len(shares), 'position')}, gamma is {gamma}", "is gamma right?")
 
 
 def whole(place: Place, found: Sequence[Decimal]) -> tuple[int, ...]:

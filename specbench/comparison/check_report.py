@@ -163,7 +163,7 @@ def step_summary(checked: Checked) -> str:
             )
         )
     if len(checked.cells) > _MOST:
-        parts.append(f"{len(checked.cells) - _MOST} more cells: `specbench check`.")
+        parts.append(f"{count(len(checked.cells) - _MOST, 'more cell')}: `specbench check`.")
     parts += [escaped(one.replace("  ", " ")) for c in checked.baselines[:1] for one in differs(c)]
     parts += [escaped(text) for text in (*checked.notes, intervals(checked))]
     parts.append(f"Repeat: `specbench run --from {_code(name_of(checked.side.run.folder))}`")

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from specbench.errors import PairRefused
 from specbench.models.lm import CausalLM, Session
+from specbench.wording import count
 
 UNITS = 256
 """Unit inputs that a packed layer is asked for at once."""
@@ -25,14 +26,14 @@ def shallow(module: Any) -> Any:
 
 def layers_of(model: Any) -> tuple[str, str, nn.ModuleList]:
     """The decoder's layers, with the names of the decoder and of its list of layers."""
-    count = model.config.get_text_config(decoder=True).num_hidden_layers
+    layers = model.config.get_text_config(decoder=True).num_hidden_layers
     prefix = str(model.base_model_prefix)
     for name, child in getattr(model, prefix, model).named_children():
-        if isinstance(child, nn.ModuleList) and len(child) == count:
+        if isinstance(child, nn.ModuleList) and len(child) == layers:
             return prefix, name, child
     raise PairRefused(
         "the target's layers cannot be told apart",
-        where=f"{type(model).__name__} has no list of {count} layers",
+        where=f"{type(model).__name__} has no list of {count(layers, 'layer')}",
         hint="a decoder of the usual form, such as Llama, Qwen, Gemma or GPT-2",
     )
 

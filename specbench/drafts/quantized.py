@@ -29,6 +29,7 @@ from specbench.drafts.parts import own_session, shallow, unit_products
 from specbench.errors import PairRefused
 from specbench.models.lm import CausalLM
 from specbench.models.packed import LINEAR, Part, weight_of
+from specbench.wording import count
 
 EXAMPLE = "quantized:keep=lm_head+down_proj, or quantized:bits=4,int8=down_proj"
 LAYERS = (*LINEAR, Part)
@@ -177,7 +178,7 @@ def _refuse_odd(layers: dict[str, Any], group: int, label: str) -> None:
         name, inputs = next(iter(odd.items()))
         refuse(
             label,
-            f"groups of {group} do not fill the inputs of {len(odd)} layers",
+            f"groups of {group} do not fill the inputs of {count(len(odd), 'layer')}",
             f"{name} has {inputs}",
             f"quantized:bits=4,int8={words}, or another group",
         )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from specbench.records import Generation, Prompt, Status
+from specbench.wording import count
 
 
 def is_out_of_memory(err: BaseException) -> bool:
@@ -34,5 +35,5 @@ def failed(prompts: Sequence[Prompt], repeat: int, status: Status, reason: str) 
 def too_long(prompt: Prompt, repeat: int, context: int) -> Generation:
     """A prompt that leaves no room for a token."""
     size = len(prompt.token_ids)
-    reason = f"prompt of {size} tokens leaves no room in a context of {context}"
+    reason = f"prompt of {count(size, 'token')} leaves no room in a context of {context}"
     return failed([prompt], repeat, "error", reason)[0]

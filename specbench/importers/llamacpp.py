@@ -15,7 +15,7 @@ from specbench.importers import doubts
 from specbench.importers.fields import MISSING, Fields, failure, name_of, seconds
 from specbench.importers.model import Group, Request, Source, Told
 from specbench.importers.stream import Doc
-from specbench.wording import one_line
+from specbench.wording import count, one_line
 
 KEYS = ("id", "model", "timings", "predicted_n", "predicted_ms", "draft_n", "draft_n_accepted")
 PER_TOKEN, PER_SECOND = "predicted_per_token_ms", "predicted_per_second"
@@ -107,7 +107,9 @@ def _timed(
     if cycles > 0 or not (decoded or counts["num_drafted"]):
         counts = {**counts, "num_cycles": cycles}
     elif counts["num_accepted"]:
-        what = f"{counts['num_accepted']} drafts kept among {decoded} decoded tokens"
+        what = (
+            f"{count(counts['num_accepted'], 'draft')} kept among {count(decoded, 'decoded token')}"
+        )
         place.refuse(what, "each step adds a token that is no draft; timings of one request")
     return Request(
         name,
@@ -130,7 +132,9 @@ def _source(requests: list[Request], told: Told, target: str) -> Source:
     drafted, cycles = (sum(r.counts.get(n, 0) for r in good) for n in _LENGTHS)
     # Drafts kept behind an end are counted and not delivered: up to γ for each request.
     if gamma and drafted > gamma * (cycles + gamma * len(good)):
-        what = f"{drafted} tokens drafted in {cycles} steps: more than {gamma} each"
+        what = (
+            f"{count(drafted, 'token')} drafted in {count(cycles, 'step')}: more than {gamma} each"
+        )
         place.refuse(what, "--gamma: the most that a step drafts")
     group = Group(
         place,

@@ -25,6 +25,7 @@ from specbench.models.loading import DTYPES, load_model, resolve
 from specbench.models.shapes import shape_of
 from specbench.settings.places import EMBEDDED_FOLDER
 from specbench.version import VERSION
+from specbench.wording import count
 
 State = Literal["ok", "note", "warning", "error"]
 STEPS, STEP_PAST = 200, 32
@@ -86,7 +87,8 @@ def _multiplies(dtype: str, device: str) -> bool:
 def _cpu() -> Finding:
     cores, threads = physical_cores(), default_threads()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    text = f"{cpu_name()}, {cores} cores, {threads} threads by default, load {load:.1f}"
+    text = f"{cpu_name()}, {count(cores, 'core')}, {count(threads, 'thread')} by default"
+    text += f", load {load:.1f}"
     if threads > cores:
         return Finding("cpu", text, "warning", f"--threads {cores}, or OMP_NUM_THREADS={cores}")
     if load > 0.5 * cores:

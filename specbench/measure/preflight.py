@@ -29,6 +29,7 @@ from specbench.settings.engine_limits import refuse_draft
 from specbench.settings.recipe import Block, Recipe, expand
 from specbench.settings.recipe_specs import DraftSpec
 from specbench.settings.recipe_values import CONFIG
+from specbench.wording import count
 
 Say = Callable[[str], None]
 
@@ -157,7 +158,7 @@ def refuse_long(engine: Engine, recipe: Recipe, label: str) -> None:
         tokens, limit = recipe.sampling.max_new_tokens, engine.context
         if length + tokens > limit:
             raise UsageError(
-                f"--context-length {length}: with {tokens} new tokens it is longer than "
+                f"--context-length {length}: with {count(tokens, 'new token')} it is longer than "
                 f"the {limit} that {label} can see",
                 hint=f"--context-length {limit - tokens} at most"
                 if limit > tokens
@@ -234,17 +235,17 @@ def _tell_threads(engine: Engine, recipe: Recipe, say: Say) -> None:
         )
 
 
-def _check_batches(recipe: Recipe, count: int, say: Say) -> None:
+def _check_batches(recipe: Recipe, prompts: int, say: Say) -> None:
     """Refuse a batch that the prompts cannot fill, and tell of one that they fill in part."""
     for size in recipe.measure.batch_size:
-        if size > count:
+        if size > prompts:
             raise UsageError(
-                f"--batch-size {size}: there are {count} prompts",
+                f"--batch-size {size}: no more than {count(prompts, 'prompt')}",
                 where="a batch that is not full would be measured under a wrong name",
-                hint=f"--num-prompts {size}, or --batch-size {count}",
+                hint=f"--num-prompts {size}, or --batch-size {prompts}",
             )
-        if count % size:
-            say(f"note: at batch {size} the last batch has {count % size} prompts")
+        if prompts % size:
+            say(f"note: at batch {size} the last batch has {count(prompts % size, 'prompt')}")
 
 
 def with_turns(

@@ -109,11 +109,11 @@ class Progress:
         forward = "" if mode == "eager" else f", forward {mode}"
         machine = f"{found['device']} {found['dtype']}{threads}{forward}".strip()
         self.say(
-            f"target   {recipe.target.label}    {len(ready.prompts)} prompts × "
-            f"{recipe.sampling.max_new_tokens} tokens, temperature {temperatures}"
+            f"target   {recipe.target.label}    {count(len(ready.prompts), 'prompt')} × "
+            f"{count(recipe.sampling.max_new_tokens, 'token')}, temperature {temperatures}"
             f"{machine and f', {machine}'}"
         )
-        pairs = "1 pair" if len(ready.drafts) == 1 else f"{len(ready.drafts)} pairs"
+        pairs = count(len(ready.drafts), "pair")
         if all("rollback_difference" in about for about in ready.drafts.values()):
             self.say(f"checked  rollback equals recomputation, {pairs}")
         if ready.engine.name != OWN:
@@ -122,7 +122,7 @@ class Progress:
     def stopped(self, folder: Path, kept: int, wanted: int) -> None:
         """Say what is kept of a run that the user stopped, and how to go on."""
         self.console.print(
-            f"stopped: {kept} of {wanted} generations are kept\n"
+            f"stopped: {kept} of {count(wanted, 'generation')} are kept\n"
             f"  go on   the same command with --resume --output-dir {folder}\n"
             f"  look    specbench report {folder}",
             markup=False,
@@ -140,9 +140,9 @@ class Progress:
         gammas = sorted({g for b in blocks for g in b.gammas if g})
         # A log has the hyphen that --gamma takes.
         span = f"γ {gamma_range(gammas).replace('–', '-')} and " if gammas else ""
-        drafts = "1 draft" if len(self._drafts) == 1 else f"{len(self._drafts)} drafts"
-        self._log(f"run: {drafts}, {span}baseline, {generations} generations")
-        self._log(f"{folder}" + (f", {kept} generations kept" if kept else ""))
+        drafts = count(len(self._drafts), "draft")
+        self._log(f"run: {drafts}, {span}baseline, {count(generations, 'generation')}")
+        self._log(f"{folder}" + (f", {count(kept, 'generation')} kept" if kept else ""))
         self._last_line = time.monotonic()
         self._pace = Pace(blocks, generations, kept, self._last_line)
         if self.live_view:

@@ -36,6 +36,7 @@ from specbench.result_files.rank_read import load_ranking, table_of
 from specbench.result_files.score_files import NUMBERS, ScoredGeneration, write_scores
 from specbench.settings.recipe import Block, laws
 from specbench.settings.recipe_specs import DraftSpec
+from specbench.wording import count
 
 PLACES = 10
 """Places in which every γ is timed once."""
@@ -149,7 +150,9 @@ class _Work:
         found = read_texts(folder, self.ready, law)
         missing = len(self.ready.prompts) - len(found)
         if missing:
-            self.say(f"note: {missing} of {len(self.ready.prompts)} prompts have no text there")
+            self.say(
+                f"note: no text there for {missing} of {count(len(self.ready.prompts), 'prompt')}"
+            )
         return found
 
     def _written(self, law: Sampling) -> list[Generation]:
@@ -209,7 +212,9 @@ class _Work:
         texts = [one for one in self.texts[law] if len(one.prompt_token_ids) < room]
         if len(texts) < len(self.texts[law]):
             left = len(self.texts[law]) - len(texts)
-            self.say(f"note: {spec.label}: {left} prompts do not fit into its context of {room}")
+            self.say(
+                f"note: {spec.label}: no room for {count(left, 'prompt')} in its context of {room}"
+            )
         depth = max(self.gammas)
         scorer = scorer_of(self.engine.target, draft, law, depth, self.kept)
         found = []

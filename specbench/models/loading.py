@@ -25,6 +25,7 @@ from specbench.settings.model_refs import Source as Source
 from specbench.settings.model_refs import missing
 from specbench.settings.model_refs import resolve as resolve
 from specbench.settings.places import EMBEDDED_FOLDER
+from specbench.wording import count
 
 DTYPES = {
     "float32": torch.float32,
@@ -96,9 +97,9 @@ def _refuse_other_weights(
     if lacking:
         found = f"no {lacking[0]}{more} in its weights"
     elif layers > 0:
-        found = f"{extra} layers in its weights, {layers} in its config"
+        found = f"{count(extra, 'layer')} in its weights, {layers} in its config"
     else:
-        found = f"{layers} layers in its config"
+        found = f"{count(layers, 'layer')} in its config"
     raise UsageError(
         f"the weights of {source.ref} are not those of its config.json",
         where=f"{source.flag} {source.ref}: {found}",

@@ -24,6 +24,7 @@ from specbench.prompt_sets.prompts import (
 )
 from specbench.records import Prompt
 from specbench.settings.recipe_parts import PromptsConfig
+from specbench.wording import count
 
 BETWEEN = "\n\n"
 """What stands between two documents."""
@@ -56,9 +57,10 @@ def prepare_lengths(config: PromptsConfig, tokenizer: Any, lengths: Sequence[int
     frame = _frame(tokenizer, raw=config.raw)
     shortest, longest = min(lengths), max(lengths)
     if frame.room(shortest) < 1:
+        alone = shortest - frame.room(shortest)
         raise UsageError(
             f"--context-length {shortest}: no room for text",
-            where=f"BOS and chat template alone take {shortest - frame.room(shortest)} tokens",
+            where=f"BOS and chat template alone take {count(alone, 'token')}",
             hint="a longer one, or --raw-prompt",
         )
     documents, _ = select(load_prompts(config.dataset), config.categories)
@@ -66,7 +68,7 @@ def prepare_lengths(config: PromptsConfig, tokenizer: Any, lengths: Sequence[int
     if not pieces:
         raise UsageError(
             f"--context-length {longest}: {config.dataset} holds too little text",
-            where=f"{total:,} tokens in {len(documents):,} documents, "
+            where=f"{count(total, 'token')} in {count(len(documents), 'document')}, "
             f"{frame.room(longest):,} needed",
             hint="a shorter one, or --dataset with more text",
         )

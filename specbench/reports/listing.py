@@ -24,6 +24,7 @@ from specbench.settings.recipe import Recipe, expand
 from specbench.settings.recipe_load import SUFFIXES, get_recipe, load_recipe, shipped_recipes
 from specbench.settings.recipe_values import did_you_mean
 from specbench.signs import Signs
+from specbench.wording import count
 
 ENGINE_EXAMPLE = "specbench run --engine torch"
 FORWARD_EXAMPLE = "specbench run --forward packed"
@@ -219,7 +220,7 @@ def _recipe_holds(recipe: Recipe) -> str:
     blocks = expand(recipe)
     cells = sum(len(block.cells) for block in blocks)
     drafts = ", ".join(draft.label for draft in recipe.drafts)
-    size = f"{_plural(len(blocks), 'block')}, {_plural(cells, 'cell')}"
+    size = f"{count(len(blocks), 'block')}, {count(cells, 'cell')}"
     return f"{recipe.target.label} with {drafts}; {size}; {_chosen(recipe)}"
 
 
@@ -230,14 +231,14 @@ def _chosen(recipe: Recipe) -> str:
     if lengths := recipe.measure.context_length:
         documents, _ = select(load_prompts(config.dataset), config.categories)
         tokens = ", ".join(map(str, lengths))
-        return f"prompts of {tokens} tokens from {_plural(len(documents), 'document')}"
+        return f"prompts of {tokens} tokens from {count(len(documents), 'document')}"
     prompts, note = select(load_prompts(config.dataset), config.categories, config.num)
-    return f"{_plural(len(prompts), 'prompt')} of {config.dataset}{f' ({note})' if note else ''}"
+    return f"{count(len(prompts), 'prompt')} of {config.dataset}{f' ({note})' if note else ''}"
 
 
 def _prompts_hold(prompts: Sequence[RawPrompt]) -> str:
     turns = sum(prompt.num_turns for prompt in prompts)
-    held = _plural(len(prompts), "prompt")
+    held = count(len(prompts), "prompt")
     if turns > len(prompts):
         held += f", {turns} turns"
     counts = _counts(prompts)
@@ -246,8 +247,3 @@ def _prompts_hold(prompts: Sequence[RawPrompt]) -> str:
 
 def _counts(prompts: Sequence[RawPrompt]) -> str:
     return ", ".join(f"{name} {n}" for name, n in categories_of(prompts).items() if name)
-
-
-def _plural(number: int, noun: str) -> str:
-    shown = f"{number:,}" if number > 9999 else str(number)
-    return f"{shown} {noun}{'' if number == 1 else 's'}"

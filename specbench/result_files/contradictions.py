@@ -10,6 +10,7 @@ from specbench.errors import UsageError
 from specbench.records import CELL_KEYS, Cell, FinishReason, Sampling
 from specbench.result_files import schema
 from specbench.result_files.checked import HINT, first_bad, refuse_row
+from specbench.wording import count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -179,9 +180,9 @@ def check_prompts(path: Path, prompts: Sequence[dict[str, object]], said: object
         if name in seen:
             raise UsageError(f'{path}, line {number}: "{name}" is given twice', hint=HINT)
         seen.add(name)
-    count = said.get("count") if isinstance(said, dict) else None
-    if isinstance(count, int) and count != len(prompts):
-        what = f"{path} holds {len(prompts)} prompts, and run.json says {count}"
+    told = said.get("count") if isinstance(said, dict) else None
+    if isinstance(told, int) and told != len(prompts):
+        what = f"{path} holds {count(len(prompts), 'prompt')}, and run.json says {told}"
         raise UsageError(what, hint=HINT)
 
 

@@ -9,6 +9,7 @@ from specbench.errors import clean
 from specbench.records import FinishReason
 from specbench.serving.faults import ServerFault
 from specbench.serving.steps import Counted, Seen
+from specbench.wording import count
 
 FINISHED: dict[str, FinishReason] = {
     "stop": "eos",
@@ -126,7 +127,9 @@ class Reading:
     def came(self) -> str:
         """How much was there when it broke off."""
         tokens = self.counts.get("num_tokens", len(self.token_ids))
-        return f", after {tokens} of {self.wanted} tokens" if tokens else ", before any token"
+        return (
+            f", after {tokens} of {count(self.wanted, 'token')}" if tokens else ", before any token"
+        )
 
     def reply(self, sent_s: float) -> Reply:
         """The whole, once the stream has ended; a part of one is a fault."""
@@ -139,7 +142,7 @@ class Reading:
             raise ServerFault("reply", f"{self.url}: an answer without a token")
         if tokens > self.wanted:
             raise ServerFault(
-                "reply", f"{self.url}: {tokens} tokens where {self.wanted} were asked"
+                "reply", f"{self.url}: {count(tokens, 'token')} where {self.wanted} were asked"
             )
         whole = len(self.token_ids) == tokens
         return Reply(

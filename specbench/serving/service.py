@@ -17,6 +17,7 @@ from specbench.serving.dialects import Api, Ask
 from specbench.serving.faults import ServerFault
 from specbench.serving.metrics import Counters, counters, refuse_others, settled
 from specbench.serving.transport import Address, Payload, get, get_json
+from specbench.wording import count
 
 OWNERS: dict[str, Api] = {"llamacpp": "llamacpp", "sglang": "sglang"}
 """`owned_by` of a tool's models to the API that tells most about a request."""
@@ -52,7 +53,7 @@ class Service:
             before, last = last, self.counters()
             if not last.busy and last == before:
                 return last
-        told = f"busy with {last.busy} requests" if last.busy else "counting"
+        told = f"busy with {count(int(last.busy), 'request')}" if last.busy else "counting"
         raise ServerFault("reply", f"{self.address.url} is {told} of {OTHER_CLIENT}")
 
     def grown(self, before: Counters, tokens: int, requests: int) -> Counters:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.errors import UsageError
+from specbench.wording import count
 
 FORMAT = 1
 """Of the plan, the checkpoint and the curve."""
@@ -122,6 +123,7 @@ def _checked(plan: Plan) -> Plan:
         )
     if plan.unroll > plan.window:
         raise UsageError(
-            f"--unroll {plan.unroll}: a window has {plan.window} tokens", hint="a larger --window"
+            f"--unroll {plan.unroll}: a window has {count(plan.window, 'token')}",
+            hint="a larger --window",
         )
     return plan

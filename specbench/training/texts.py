@@ -27,6 +27,7 @@ from specbench.records import Cell, Generation, Prompt, Sampling
 from specbench.settings.recipe_parts import PromptsConfig
 from specbench.training.plan import FOLDER, Plan
 from specbench.training.store import write_tensors
+from specbench.wording import count
 
 SHARD_STEPS = 50
 """Steps that a shard of samples is the newest for."""
@@ -64,16 +65,17 @@ def split_prompts(plan: Plan, tokenizer: Any) -> Split:
         raw=plan.raw_prompt or plan.text == "given",
     )
     found = prepare(config, tokenizer)
-    count = len(found.first) - plan.held_out
-    if count < 1:
+    learnt = len(found.first) - plan.held_out
+    if learnt < 1:
         raise UsageError(
-            f"{len(found.first)} prompts, and {plan.held_out} are held out: none is left to learn",
+            f"{count(len(found.first), 'prompt')}, and --held-out takes {plan.held_out}: "
+            "none is left to learn",
             where=f"--dataset {plan.dataset}",
             hint="more prompts, or a smaller --held-out",
         )
     room = max(1, plan.window // 2)
-    held = [dataclasses.replace(p, token_ids=p.token_ids[:room]) for p in found.first[count:]]
-    return Split(found.first[:count], tuple(held), found.notes)
+    held = [dataclasses.replace(p, token_ids=p.token_ids[:room]) for p in found.first[learnt:]]
+    return Split(found.first[:learnt], tuple(held), found.notes)
 
 
 class Given:
@@ -142,7 +144,7 @@ def drawn(row: Ids, plan: Plan, step: int) -> torch.Tensor:
 def _long_enough(row: Ids, plan: Plan) -> Ids:
     if len(row) < plan.window:
         raise UsageError(
-            f"all texts together have {len(row)} tokens, and a window is {plan.window}",
+            f"all texts together have {count(len(row), 'token')}, and a window is {plan.window}",
             where=f"--dataset {plan.dataset}",
             hint="more text, or a smaller --window",
         )
@@ -182,7 +184,7 @@ class Writer:
         if path.exists():
             return _read(path)
         if repeat < FIRST:
-            self._say(f"sampling {name}: {len(prompts)} texts")
+            self._say(f"sampling {name}: {count(len(prompts), 'text')}")
         found: list[Generation] = []
         for at in range(0, len(prompts), self._batch):
             some = prompts[at : at + self._batch]
@@ -203,7 +205,9 @@ class Writer:
             )
         if reasons and not self._told:
             self._told = True
-            self._say(f"note: {len(reasons)} of {len(found)} prompts have no text: {reasons[0]}")
+            self._say(
+                f"note: no text for {len(reasons)} of {count(len(found), 'prompt')}: {reasons[0]}"
+            )
 
 
 def _write(path: Path, texts: Sequence[Text]) -> None:

@@ -13,7 +13,7 @@ from specbench.measure.live import clock
 from specbench.measure.progress import BAR, DRAW_EVERY_S, LOG_EVERY_S, Progress
 from specbench.training.store import Row
 from specbench.training.train import Training, parameters
-from specbench.wording import fixed
+from specbench.wording import count, fixed
 
 TEXTS = {"samples": "the target's own samples", "given": "given texts"}
 
@@ -33,8 +33,9 @@ class TrainView(Progress):
             f"parameters, {plan.optimizer}"
         )
         self.say(
-            f"text     {TEXTS[plan.text]}, {plan.dataset}, {plan.held_out} prompts held out; "
-            f"{plan.steps} steps of {plan.batch_size} × {plan.window} tokens"
+            f"text     {TEXTS[plan.text]}, {plan.dataset}, "
+            f"{count(plan.held_out, 'prompt')} held out; "
+            f"{count(plan.steps, 'step')} of {plan.batch_size} × {count(plan.window, 'token')}"
         )
         if position.step:
             self.say(f"resumed  at step {position.step}, after {clock(position.seconds)}")

@@ -225,3 +225,27 @@ def test_an_entry_point_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) ->
     assert (draft.law, draft.own_length) == ("start", True)
     with pytest.raises(UsageError, match="no entry point other"):
         open_draft("external", "other", {}, "mine", context)
+
+
+def test_a_draft_beyond_its_table_is_told_once_with_the_number_of_prompts(here: Path) -> None:
+    """Of both prompts, at every γ and law, each with an id of its own."""
+    code = (
+        "import torch\n"
+        "from specbench.drafts.base import Proposal\n"
+        "from specbench.drafts.hf import HfDraft\n\n\n"
+        "class Wild(HfDraft):\n"
+        "    calls = 0\n\n"
+        "    def propose(self, gamma, state, uniforms):\n"
+        "        Wild.calls += 1\n"
+        "        ids = torch.full((len(uniforms), gamma), 5000 + Wild.calls)\n"
+        "        return Proposal(ids, None)\n"
+    )
+    (here / "odd.py").write_text(code, encoding="utf-8")
+    how = ["--dtype", "float64", "-g", "2,3", "--max-new-tokens", "8", "--threads", "1"]
+    ran = specbench(
+        *("verify", "-t", "t", "-d", "external:odd:Wild,model=d", "--dataset", "p.txt", *how),
+        *("--temperature", "0,1", "--samples", "5000"),
+    )
+    said = [line for line in ran.err.splitlines() if "proposed id" in line]
+    assert len(said) == 1, ran.err
+    assert re.search(r": 2 prompts, the first 1: the draft proposed id 50\d\d; it has", said[0])

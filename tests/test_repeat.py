@@ -73,6 +73,53 @@ def test_run_json_is_enough(home: Path, tmp_path: Path) -> None:
     assert done.stdout.startswith("schema_version,")
 
 
+def elsewhere(home: Path, folder: Path, **changes: dict[str, Any]) -> Path:
+    """`run.json` alone, with parts of it as another machine would have written them."""
+    folder.mkdir()
+    found = manifest(home / "run")
+    for part, values in changes.items():
+        found[part] = found[part] | values
+    (folder / "run.json").write_text(json.dumps(found))
+    return folder
+
+
+def test_another_machine_and_other_weights_are_named(home: Path, tmp_path: Path) -> None:
+    weights = {"t": {"bytes": 1, "sha256": "0" * 64}}
+    other = {"cpu": "Epyc 7\x1b[2J", "torch": "9.9", "specbench": "9.9"}
+    folder = elsewhere(home, tmp_path / "alone", environment=other, models=weights)
+    done = again("--from", folder, "-o", tmp_path / "r")
+    said = " ".join(done.output.split())
+    assert "differs weights of t 00000000 → " in said
+    assert "torch 9.9 → " in said
+    assert "cpu Epyc 7" in said
+    assert "\x1b" not in done.output
+
+
+def test_what_a_recipe_asks_for_in_vain_is_told_as_its_wish(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    measure = manifest(home / "run")["recipe"]["measure"] | {"device": "cuda"}
+    there = {"recipe": {"measure": measure}, "settings": {"device": "cuda"}}
+    folder = elsewhere(home, tmp_path / "gpu", **there)
+    with pytest.raises(UsageError, match="--device cuda") as told:
+        again("--from", folder, "-o", tmp_path / "r")
+    assert f"the recipe is that of {folder}" in told.value.where
+    assert "--device cpu" not in told.value.hint
+    with pytest.raises(UsageError, match="would not repeat"):
+        again("--from", folder, "-o", tmp_path / "r", "--device", "cpu")
+    target = {"name": "t", "ref": str(tmp_path / "not-here")}
+    folder = elsewhere(home, tmp_path / "other", recipe={"target": target})
+    with pytest.raises(UsageError, match="no model at") as told:
+        again("--from", folder, "-o", tmp_path / "r")
+    assert f"the recipe is that of {folder}" in told.value.where
+    measure = manifest(home / "run")["recipe"]["measure"] | {"newer": 1}
+    folder = elsewhere(home, tmp_path / "newer", recipe={"measure": measure})
+    with pytest.raises(UsageError, match="cannot be read") as told:
+        again("--from", folder, "-o", tmp_path / "r")
+    assert "the specbench that wrote it" in told.value.hint
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -11,7 +11,14 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.comparison.repeat import agreement, recipe_of_result, refuse_another, told
+from specbench.comparison.repeat import (
+    agreement,
+    alone,
+    asked_by,
+    recipe_of_result,
+    refuse_another,
+    told,
+)
 from specbench.errors import RunError, UsageError, clean
 from specbench.prompt_sets.prompts import load_prompts, select
 from specbench.result_files import files
@@ -101,7 +108,8 @@ def _engines_twice(flags: dict[str, Any]) -> Iterator[str]:
 def run_flow(flags: dict[str, Any]) -> int:
     """Measure, report and return the exit code."""
     recipe = recipe_of(flags)
-    refuse_unable(recipe, drafts=not flags["keep_going"])
+    with asked_by(flags["from_result"], flags["device"]):
+        refuse_unable(recipe, drafts=not flags["keep_going"])
     if flags["profile"]:
         refuse_other(recipe, "--profile traces cycles")
     check_file(flags["csv"], "--csv")
@@ -110,11 +118,13 @@ def run_flow(flags: dict[str, Any]) -> int:
 
         return engines_flow(recipe, flags)
     check_folder(flags["output_dir"], resume=bool(flags["resume"]))
-    refuse_absent(recipe, keep_going=flags["keep_going"])
+    with asked_by(flags["from_result"], flags["device"]):
+        refuse_absent(recipe, keep_going=flags["keep_going"])
     from specbench.measure.destination import about
     from specbench.measure.sweep import Destination, run_sweep
 
-    ready, progress = opened(recipe, flags)
+    with asked_by(flags["from_result"], flags["device"]):
+        ready, progress = opened(recipe, flags)
     if flags["from_result"] is not None:
         refuse_another(flags["from_result"], about(ready))
     where = Destination(
@@ -154,7 +164,7 @@ def _agree(old: Path, new: Path, flags: dict[str, Any]) -> None:
     console, signs = console_for(stream, no_color=flags["no_color"]), Signs(stream)
     found = agreement(old, new)
     if found is None:
-        texts = [f"Repeats {old}, which is run.json alone: there is nothing to compare with."]
+        texts = list(alone(old, new))
     else:
         texts = list(told(found))
         amend(new, {"repeat_of": {"run_id": old.name, "agrees": found.agrees}})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -16,14 +17,20 @@ from specbench.comparison.compare import (
 )
 from specbench.comparison.compare_report import name_of
 from specbench.comparison.compare_words import NAMES, moved, p_text
-from specbench.comparison.likeness import load_result, manifest_of_result, unlike
+from specbench.comparison.likeness import (
+    Difference,
+    changed,
+    load_result,
+    manifest_of_result,
+    unlike,
+)
 from specbench.errors import UsageError
 from specbench.estimators.changes import Change
 from specbench.estimators.intervals import FEW_CLUSTERS
 from specbench.judgement.view import mapping
 from specbench.result_files.matched import Side
 from specbench.settings.recipe import Recipe, recipe_from
-from specbench.wording import count
+from specbench.wording import count, one_line
 
 HELD = ("alpha", "tau", "speedup")
 """What must agree: counts, and times relative to plain decoding of the same run."""
@@ -52,7 +59,33 @@ def recipe_of_result(folder: Path, *, trusted: bool = False) -> Recipe:
         return recipe_from(data)
     except UsageError as fault:
         where = f"{path}: {fault.what}"
-        raise UsageError("the recipe cannot be read", where=where, hint=fault.hint) from fault
+        raise UsageError(
+            "the recipe cannot be read",
+            where=where,
+            hint=fault.hint
+            or f"the specbench that wrote it{_version(folder)}, or without that key",
+        ) from fault
+
+
+def _version(folder: Path) -> str:
+    found = mapping(manifest_of_result(folder), "environment").get("specbench")
+    return f", {one_line(found)}" if isinstance(found, str) and found else ""
+
+
+@contextmanager
+def asked_by(folder: Path | None, device: str | None) -> Iterator[None]:
+    """Say whose recipe asks for what is not here: its words were not typed. `device` may be."""
+    try:
+        yield
+    except UsageError as fault:
+        if folder is None:
+            raise
+        told = f"the recipe is that of {name_of(folder)}"
+        where = "\n".join(part for part in (fault.where, told) if part)
+        hint = fault.hint
+        if device is None and fault.what.startswith("--device"):
+            hint = "a machine that has it; elsewhere it is a run of its own, without --from"
+        raise UsageError(fault.what, where=where, hint=hint) from fault
 
 
 def refuse_another(folder: Path, manifest: Mapping[str, object]) -> None:
@@ -98,13 +131,26 @@ def agreement(old: Path, new: Path) -> Agreement | None:
     return Agreement(found)
 
 
+def alone(old: Path, new: Path) -> Iterator[str]:
+    """What is said where nothing of the result is left but its recipe and its machine."""
+    yield f"Repeats {name_of(old)}, which is run.json alone: there is nothing to compare with."
+    yield from _differs(changed(manifest_of_result(old), manifest_of_result(new)))
+
+
+def _differs(found: Sequence[Difference]) -> Iterator[str]:
+    """What changed beside the numbers, the models' weights first."""
+    first = sorted(found, key=lambda one: not one.name.startswith("weights"))
+    if first:
+        more = f", and {len(first) - _MOST} more" if len(first) > _MOST else ""
+        yield "differs  " + ", ".join(one.line() for one in first[:_MOST]) + more
+
+
 def told(found: Agreement) -> Iterator[str]:
     """What a repetition says of the result."""
     cells = found.found.cells
     numbers = [one for cell in cells for one in cell.changes]
     yield f"Repeats {name_of(found.found.old.run.folder)}"
-    if found.found.changed:
-        yield "differs  " + ", ".join(d.line() for d in found.found.changed[:_MOST])
+    yield from _differs(found.found.changed)
     if found.agrees:
         least = min((c.p_adjusted for c in numbers if c.p_adjusted is not None), default=None)
         yield (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -21,7 +22,9 @@ from specbench.settings.recipe_specs import DraftSpec
 from specbench.verification.verify_greedy import Difference, GreedyCheck, rechecked
 from specbench.verification.verify_passes import together
 from specbench.verification.verify_text import TextCheck
+from specbench.wording import count
 
+_NUMBER = re.compile("[0-9]+")
 Say = Callable[[str], None]
 Key = tuple[str, str, str]
 OWN_TEXT = "own text"
@@ -61,6 +64,9 @@ class Work:
     say: Say
     missing: list[str] = field(default_factory=list)
     """Checks that could not be made, with the reason."""
+    failed: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+    """Reasons by prompt, by draft and reason without its numbers."""
+    _told: set[tuple[str, str]] = field(default_factory=set)
     greedy: list[GreedyFound] = field(default_factory=list)
     writings: list[Writing] = field(default_factory=list)
     batches: dict[int, bool] = field(default_factory=dict)
@@ -131,6 +137,7 @@ class Work:
         for repeat, place in turns:
             for one in self.written(shapes[place], repeat * len(shapes) + place):
                 check.add(one)
+        self.tell_failed()
         if not check.size:
             self.miss(writing.spec.label, "no text under this law")
         for found in check.tests(writing.drift):
@@ -155,13 +162,25 @@ class Work:
                 if one.status == "ok":
                     yield one
                 else:
-                    self.miss(cell.draft, f"{one.prompt_id}: {one.reason}")
+                    # One fault of a draft may name another id in each prompt.
+                    key = (cell.draft, _NUMBER.sub("", one.reason))
+                    self.failed.setdefault(key, {}).setdefault(one.prompt_id, one.reason)
+
+    def tell_failed(self) -> None:
+        """Say once for each reason of how many prompts there is no text."""
+        for key, prompts in self.failed.items():
+            if key not in self._told:
+                self._told.add(key)
+                first, reason = next(iter(prompts.items()))
+                many = f"{count(len(prompts), 'prompt')}, the first " if len(prompts) > 1 else ""
+                self.miss(key[0], f"{many}{first}: {reason}")
 
     def greedy_check(self, spec: DraftSpec) -> GreedyCheck:
         """The texts of every γ and batch."""
         check = GreedyCheck(self.engine.target, floor=self.floor)
         for cell in self.cells(spec.label, GREEDY, self.gammas):
             self.checked(check, cell, list(self.written(cell, 0)))
+        self.tell_failed()
         if not check.gaps:
             self.miss(spec.label, "no greedy text")
         return check

@@ -207,12 +207,17 @@ def gguf_of(ref: str, flag: str) -> Path:
     return Path(source.path) / source.gguf_file
 
 
+DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+"""Formats that other engines have too, in their words."""
+
+
 @lru_cache
 def number_format(file: Path) -> str:
-    """What most of a GGUF file's weights are stored as, such as `Q4_1`; empty if not told."""
+    """What most of a GGUF file's weights are stored as: `float32`, `Q4_1` …; empty if not told."""
     import gguf
 
     with suppress(ValueError, KeyError, IndexError, OSError):
         found = gguf.GGUFReader(file).fields["general.file_type"].contents()
-        return str(gguf.LlamaFileType(int(found)).name).partition("_")[2]
+        name = str(gguf.LlamaFileType(int(found)).name).partition("_")[2]
+        return DTYPES.get(name, name)
     return ""

@@ -96,6 +96,29 @@ def test_a_rate_agrees_with_its_counters_to_the_digits_that_are_written(remarks,
     assert remarks(served(**{RATE: said})) == []
 
 
+@pytest.mark.parametrize("said", ["abc", [1], float("nan"), float("inf")])
+def test_a_rate_that_is_no_number_is_told(remarks, said):
+    assert remarks(served(**{RATE: said})) == [f"{RATE} is no number"]
+
+
+def test_requests_that_do_not_add_up_are_told(remarks):
+    """3 answered and 1 failed of 5."""
+    found = remarks(served(completed=3, failed=1, num_prompts=5))
+    assert "num_prompts 5 is printed, the counts give 4" in found
+
+
+def test_a_failure_of_the_baseline_is_told_as_its_own(remarks, tmp_path):
+    text = lines(timings(draft_n=0, draft_n_accepted=0), {"id": "e", "error": "x"})
+    found = remarks(lines(timings()), *other(tmp_path, text))
+    assert found[0].startswith("baseline: 1 of 2 requests failed")
+
+
+def test_ids_that_are_written_alike_stand_twice(specbench, tmp_path):
+    (tmp_path / "f").write_text(lines({"id": "a\x1b", **timings()}, {"id": "a\\x1b", **timings()}))
+    code, _, err = specbench("import", tmp_path / "f", "-o", tmp_path / "out")
+    assert (code, "stands twice" in err, (tmp_path / "out").exists()) == (2, True, False)
+
+
 @pytest.mark.parametrize("said", [90.0, 43.4, 44, 0.4333])
 def test_a_rate_that_its_counters_do_not_give_is_told(remarks, said):
     (found,) = remarks(served(**{RATE: said}))

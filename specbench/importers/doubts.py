@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from math import isfinite
 
 from specbench.calculator import counter_values as values
 from specbench.calculator.counter_values import Figure, exact
@@ -38,9 +39,11 @@ def differs(said: object, found: Figure | Fraction | float | None, unit: str = "
     >>> differs(Decimal("0.43"), Fraction(13, 30)), differs(Decimal("0.5"), Fraction(13, 30))
     ('', '0.5 is printed, the counts give 0.4333')
     """
-    shown = printed(said)
-    if shown is None or found is None:
+    if said is None or found is None:
         return ""
+    shown = printed(said)
+    if shown is None or not isfinite(shown.value):
+        return "is no number"
     right = found if isinstance(found, Figure) else exact(found)
     if shown.near(right):
         return ""

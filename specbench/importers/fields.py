@@ -8,6 +8,7 @@ from decimal import Decimal
 
 from specbench.calculator import counter_values as values
 from specbench.calculator.counter_values import Figure, Place
+from specbench.errors import visible
 from specbench.importers.stream import Doc
 from specbench.settings.gamma import LARGEST
 
@@ -103,8 +104,8 @@ def failure(known: Fields) -> str:
 
 
 def name_of(value: object) -> str:
-    """A name or a number as a label; empty where it is neither."""
-    return shown(value) if isinstance(value, int | Decimal | str) else ""
+    """A name or a number as a label, as it is written; empty where it is neither."""
+    return visible(shown(value)) if isinstance(value, int | Decimal | str) else ""
 
 
 def draft_length(value: int | None, place: Place) -> int | None:

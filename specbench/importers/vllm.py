@@ -98,6 +98,9 @@ def _contradictions(
     if cycles == 0 and (known.seconds(LENGTH) or 0) > 1:
         found[LENGTH] = f"{shown(said[LENGTH])} is printed, and no step drafted"
     good = [one for one in requests if one.status == "ok"]
+    done, failed = known.count("completed"), known.count("failed")
+    if done is not None and failed is not None:
+        found["num_prompts"] = doubts.differs(said.get("num_prompts"), Fraction(done + failed))
     if requests:
         found |= _totals(said, good, len(requests) - len(good))
     return found | _too_many(known, counts, good)

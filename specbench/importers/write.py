@@ -24,6 +24,7 @@ from specbench.result_files.lock import FolderLock
 from specbench.result_files.results import IMPORTED
 from specbench.version import VERSION
 
+BASELINE = "baseline: "
 SETTINGS = ("target", "engine", "dataset", "baseline")
 
 
@@ -83,7 +84,10 @@ def _plain(path: Path, told: Told, form: Format, drafted_for: Source, drafts: Pa
 
 
 def _cells(source: Source, plain: Group | None) -> list[Made]:
-    out = [] if plain is None else [made(plain)]
+    out = []
+    if plain is not None:
+        own = made(plain)
+        out.append(replace(own, remarks=[f"{BASELINE}{one}" for one in own.remarks]))
     for group in source.groups:
         at = group.paired_with
         beside = plain if at is None else source.groups[at]
@@ -117,7 +121,7 @@ def _manifest(
     remarks = list(source.remarks)
     for one in cells:
         head = f"{one.group.draft}: " if len(cells) > 1 and one.group.draft else ""
-        remarks += [f"{head}{remark}" for remark in one.remarks]
+        remarks += [r if r.startswith(BASELINE) else f"{head}{r}" for r in one.remarks]
     about: dict[str, object] = {
         "tool": form.tool,
         "format": form.name,

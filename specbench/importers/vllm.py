@@ -77,9 +77,9 @@ def _group(doc: Doc, known: Fields, told: Told) -> Group:
 def _failed(known: Fields) -> int | None:
     """Requests without an answer: early releases count only those that were sent."""
     failed, sent, done = (known.count(key) for key in ("failed", "num_prompts", "completed"))
-    return (
-        max(sent - done, 0) if failed is None and sent is not None and done is not None else failed
-    )
+    if failed is not None or sent is None or done is None:
+        return failed
+    return max(sent - done, 0)
 
 
 def _contradictions(

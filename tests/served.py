@@ -37,6 +37,8 @@ class Served:
     takes: tuple[str, ...] = ("ids", "text", "chat")
     statuses: list[int] = field(default_factory=list)
     """Of the next requests, before they are answered."""
+    echo: bool = False
+    """Whether a refusal repeats the client's key."""
     retry_after: str = ""
     cut_after: int | None = None
     """Events after which the connection is closed."""
@@ -180,7 +182,8 @@ class Handler(BaseHTTPRequestHandler):
             served.bodies.append({**asked, "path": self.path})
             status = served.statuses.pop(0) if served.statuses else 200
         if status != 200:
-            self.send(status, json.dumps({"error": {"message": f"said {status}"}}))
+            told = f" to {self.headers['Authorization']}" if served.echo else ""
+            self.send(status, json.dumps({"error": {"message": f"said {status}{told}"}}))
             return
         refused = self.refused(asked)
         if refused:

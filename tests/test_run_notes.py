@@ -108,6 +108,27 @@ def test_the_command_names_every_model_as_it_is_typed() -> None:
     assert verify_command({"recipe": recipe}, []) == ""
 
 
+def test_the_command_names_the_engine_of_the_run() -> None:
+    """Else it is refused: a verdict belongs to the engine that was measured."""
+    recipe = {
+        "target": {"name": "m", "ref": "m"},
+        "drafts": [{"name": "ngram", "kind": "ngram"}],
+        "measure": {"engine_args": ["url.0=http://a", "restart=./a {gamma}", "vllm.x=1"]},
+    }
+    served = {"recipe": recipe, "settings": {"engine": "server"}}
+    assert verify_command(served, ["ngram"]) == (
+        "specbench verify -t m -d ngram --engine server --engine-arg url.0=http://a "
+        "--engine-arg 'restart=./a {gamma}'"
+    )
+    vllm = verify_command({**served, "settings": {"engine": "vllm"}}, ["ngram"])
+    assert vllm.endswith(
+        " --engine vllm --engine-arg url.0=http://a "
+        "--engine-arg 'restart=./a {gamma}' --engine-arg x=1"
+    )
+    own = verify_command({**served, "settings": {"engine": "torch"}}, ["ngram"])
+    assert own == "specbench verify -t m -d ngram"
+
+
 @pytest.mark.parametrize(("limit", "told"), [(0.1, True), (0.5, False), (None, False)])
 def test_memory_near_its_limit(tmp_path: Path, limit: float | None, told: bool) -> None:
     """W19 from 95 % on: the highest peak of the run against what the machine has."""

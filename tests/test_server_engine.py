@@ -211,11 +211,19 @@ def test_a_baseline_that_drafts_is_refused(at: Path) -> None:
         (["url=http://127.0.0.1:9", "restart='./a {gamma}"], "quotation"),
         (["timeout=0"], "a whole number from 1"),
         (["api_key_env=NO_SUCH_VARIABLE"], "is not set"),
+        (["api_key_env=sk-4711"], "no name of an environment variable"),
+        (["api_key_env=BROKEN_KEY"], "no header can carry"),
+        (["url.0=http://a", "url.3=http://a", "url=http://b"], "it is for no gamma"),
         (["url="], "the value is empty"),
     ],
 )
-def test_arguments_are_refused_in_a_sentence(at: Path, given: list[str], told: str) -> None:
-    assert any(told in line for line in refused(*_words(at, "never"), *arguments(*given)))
+def test_arguments_are_refused_in_a_sentence(
+    at: Path, given: list[str], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROKEN_KEY", "sk-4711\nX: y")
+    lines = refused(*_words(at, "never"), *arguments(*given))
+    assert any(told in line for line in lines)
+    assert not any("sk-4711" in line for line in lines)
     assert not (at / "never").exists()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
 from typing import Any
 
@@ -10,12 +12,13 @@ import pytest
 from specbench.errors import UsageError
 from specbench.records import Prompt, Sampling
 from specbench.serving.ask import ask, ask_all
-from specbench.serving.dialects import Ask
+from specbench.serving.dialects import Ask, read
 from specbench.serving.faults import ServerFault
+from specbench.serving.replies import Piece, Reading
 from specbench.serving.service import open_service
 from specbench.serving.sse import events
 from specbench.serving.transport import Address, address_of
-from tests.served import Served, serving
+from tests.served import Handler, Served, serving
 
 PROMPT = Prompt("1", "", "five words of a prompt", (1, 2, 3, 4, 5))
 CHAT = Prompt("1", "", "x", (1, 2, 3, 4, 5), ({"role": "user", "content": "x"},))
@@ -44,6 +47,12 @@ def test_events_do_not_depend_on_how_the_stream_was_cut(size: int) -> None:
     data = raw.encode()
     parts = [data[i : i + size] for i in range(0, len(data), size)]
     assert list(events(parts)) == ['{"a": "é"}', "one\ntwo", "[DONE]"]
+
+
+def test_a_line_in_many_parts_is_one_line() -> None:
+    """Also one whose CR and LF come apart, and whatever stands behind it."""
+    parts = [b"data: ", *[b"x" * 999] * 700, b"\r", b"\n\r", b"\ndata: y", b"\n\n"]
+    assert [len(data) for data in events(parts)] == [999 * 700, 1]
 
 
 def test_tokens_are_those_of_the_server_and_not_of_the_chunks() -> None:
@@ -129,6 +138,56 @@ def test_a_refusal_is_not_repeated() -> None:
         assert len(served.bodies) == 1
 
 
+def test_a_key_is_in_no_message_of_a_server_that_repeats_it() -> None:
+    with serving(statuses=[401], echo=True) as served:
+        assert served.url
+        told = fault_of(served, api_key="secret-of-mine").what
+    assert told.endswith("answers 401: said 401 to Bearer [key]")
+
+
+def test_a_server_that_hangs_up_is_told_in_words() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host, port = listener.getsockname()
+        thread = threading.Thread(target=lambda: hang_up(listener))
+        thread.start()
+        with pytest.raises(ServerFault, match="ended the connection unanswered"):
+            ask(address_of(f"http://{host}:{port}", "x", retries=0), "completions", asked())
+        thread.join()
+
+
+def hang_up(listener: socket.socket) -> None:
+    connection, _ = listener.accept()
+    connection.recv(1 << 16)
+    connection.close()
+
+
+@pytest.mark.parametrize(("ids", "told"), [((7,), "more tokens than"), ((), "more events than")])
+def test_an_answer_that_never_ends_is_left(ids: tuple[int, ...], told: str) -> None:
+    """By its ids, and without ids by its events."""
+    reading = Reading(3, "http://a")
+
+    def feed_on() -> None:
+        for at_s in range(100):
+            reading.feed(float(at_s), Piece(text="a", token_ids=ids, has_token=True))
+
+    with pytest.raises(ServerFault, match=f"{told} the 3 tokens that were asked"):
+        feed_on()
+
+
+@pytest.mark.parametrize("finish", ["abort", "content_filter"])
+def test_an_answer_that_its_server_gave_up_is_none(finish: str) -> None:
+    reading = Reading(3, "http://a")
+    reading.feed(1.0, Piece("a", (5,), finish, num_tokens=1, has_token=True))
+    with pytest.raises(ServerFault, match=f"given up: {finish}, after 1 of 3 tokens"):
+        reading.reply(0.0)
+
+
+def test_ids_are_whole_numbers() -> None:
+    for wrong in ([True], ["5"], [-1], [2**31], [1.0]):
+        with pytest.raises(ServerFault, match="no whole numbers"):
+            read("completions", {"choices": [{"text": "a", "token_ids": wrong}]})
+
+
 @pytest.mark.parametrize(("sent", "told"), [(0, "before any token"), (2, "after 4 of 9 tokens")])
 def test_a_stream_that_breaks_off_says_how_much_there_was(sent: int, told: str) -> None:
     with serving(plan=PLAN, cut_after=sent) as served:
@@ -162,11 +221,31 @@ def test_one_fault_in_a_batch_leaves_the_others() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "localhost:8000", "ftp://a", "http://", "http://a:99999", "http://u:p@a", "http://["],
+    [
+        *("", "localhost:8000", "ftp://a", "http://", "http://a:99999", "http://u:secret@a"),
+        *("http://[", "http://.", "http://a..b", f"http://{'a' * 64}.b", "http://a:0"),
+        *("ftp://u:secret@a", "//u:secret@a", "http://u:secret@a:99999", "http://a:secret@a@b"),
+    ],
 )
 def test_what_is_no_url_is_refused(text: str) -> None:
-    with pytest.raises(UsageError):
+    """And no password is repeated."""
+    with pytest.raises(UsageError) as caught:
         address_of(text, "--engine-arg url")
+    assert "secret" not in " ".join(caught.value.lines())
+
+
+def test_a_path_is_written_as_http_has_it() -> None:
+    assert address_of("http://a/ä b%20c/v1", "x").path == "/%C3%A4%20b%20c"
+
+
+def test_a_server_that_wants_a_key_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(handler: Handler) -> None:
+        handler.send(401, "{}")
+
+    monkeypatch.setattr(Handler, "do_GET", refusing)
+    with serving() as served, pytest.raises(UsageError, match="answers 401") as caught:
+        open_service(at(served), ["toy"], PROMPT, "test")
+    assert "api_key_env" in caught.value.hint
 
 
 def test_a_server_that_is_down_is_named() -> None:

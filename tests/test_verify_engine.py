@@ -188,7 +188,7 @@ def work_of(texts: Sequence[Generation], eos: Sequence[int]) -> EngineWork:
     writer = SimpleNamespace(generate=lambda *_: list(texts))
     recipe = SimpleNamespace(measure=SimpleNamespace(batch_size=(1,)))
     ready: Any = SimpleNamespace(engine=writer, prompts=(object(),), recipe=recipe)
-    loaded: Any = SimpleNamespace(eos=frozenset(eos))
+    loaded: Any = SimpleNamespace(eos=frozenset(eos), target=SimpleNamespace(vocab_size=9))
     return EngineWork(ready, (1,), lambda _: None, loaded=loaded)
 
 
@@ -205,6 +205,28 @@ def test_the_id_that_ended_a_text_is_a_draw_too(
     found = [one.token_ids for one in work.written(Cell("d", 1, Sampling()), 0)]
     assert found == ([] if given is None else [given])
     assert bool(work.missing) == (given is None)
+
+
+def test_ids_that_the_target_does_not_have_are_left_open() -> None:
+    """They have no place in its law."""
+    texts = [Generation(str(one), 0, (1,), token_ids=(4, one)) for one in (8, 9)]
+    work = work_of(texts, (2,))
+    assert [one.prompt_id for one in work.written(Cell("d", 1, Sampling()), 0)] == ["8"]
+    assert work.missing == ["d: the engine gives ids that the target does not have"]
+
+
+def test_what_the_targets_law_alone_cannot_show_is_said() -> None:
+    """Where no draft's law was looked at, no power against faults of the keep test is claimed."""
+    seen = LawTest("own text", "token log probability", 0.1, 99, 0.5, "ok", 0.098)
+    ranks = LawTest("own text", "ranks by p", 0.1, 99, 0.5, "ok", 0.2)
+    keep = LawTest("own text", "no residual", 0.1, 99, 0.5, "ok", 0.05)
+    for tests, claimed in (((seen, ranks), False), ((seen, ranks, keep), True)):
+        found = Verified("t", ("d",), (4,), "", 0, tests, (), (), "server")
+        said = " ".join(one.text for one in paragraphs(found))
+        assert ("a known fault would have been found" in said) == claimed
+        assert (
+            "changed temperature would have been found from a total variation of 0.098" in said
+        ) != claimed
 
 
 def test_ranks_by_p_alone() -> None:

@@ -7,6 +7,7 @@ has none), so that each γ, and γ = 0 for the baseline, needs a URL of its own 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import time
@@ -26,6 +27,7 @@ NAMES = ("url", "restart", "model", "tokenizer", "api_key_env", "timeout", "retr
 PER_GAMMA = "url."
 HOLE = "{gamma}"
 LOOK_S = 1.0
+_VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 class ServerEngine(ServedEngine):
@@ -202,6 +204,11 @@ def _urls(given: Arguments, gammas: Sequence[int], restart: bool) -> dict[int, t
             hint=" ".join(f"{FLAG} url.{gamma}=http://HOST:PORT" for gamma in missing[:2])
             + f", or {FLAG} url=http://HOST:PORT with {FLAG} 'restart=COMMAND {HOLE}'",
         )
+    if one and one not in (url for url, _ in found.values()):
+        raise UsageError(
+            f"{FLAG} url: it is for no gamma, as each has a server of its own",
+            hint=f"leave it out, or {FLAG} 'restart=COMMAND {HOLE}' beside it",
+        )
     return {gamma: found[gamma] for gamma in gammas}
 
 
@@ -222,11 +229,22 @@ def _api_key(variable: str) -> str:
     """A key from an environment variable, so that it stands in no file and no list of processes."""
     if not variable:
         return ""
+    if not _VARIABLE.fullmatch(variable):
+        # It may be the key itself, which is not to be shown.
+        raise UsageError(
+            f"{FLAG} api_key_env: no name of an environment variable",
+            hint=f"export KEY=… and {FLAG} api_key_env=KEY",
+        )
     key = os.environ.get(variable, "").strip()
     if not key:
         raise UsageError(
             f"{FLAG} api_key_env={variable}: the variable is not set",
             hint=f"export {variable}=KEY, or leave api_key_env out",
+        )
+    if not all("!" <= character <= "~" for character in key):
+        raise UsageError(
+            f"{FLAG} api_key_env={variable}: the key has characters that no header can carry",
+            hint=f"export {variable}=KEY, one line of ASCII without blanks",
         )
     return key
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
-from specbench.engine_table import OTHER_CLIENT
+from specbench.engine_table import ENGINES, OTHER_CLIENT, OWN
 from specbench.judgement.view import View, mapping, real
 from specbench.settings.recipe_values import CONFIG
 from specbench.wording import count, fixed, one_line
@@ -106,7 +106,23 @@ def verify_command(manifest: Mapping[str, object], drafts: list[str]) -> str:
     specs = [_spec(one) for one in rows if one.get("name") in drafts]
     if not target or not specs or not all(specs):
         return ""
-    return " ".join(["specbench verify -t", target, *(f"-d {spec}" for spec in specs)])
+    words = ["specbench verify -t", target, *(f"-d {spec}" for spec in specs)]
+    return " ".join([*words, *_engine(manifest)])
+
+
+def _engine(manifest: Mapping[str, object]) -> Iterator[str]:
+    """The engine that a run was measured on, with the arguments that are its own."""
+    name = mapping(manifest, "settings").get("engine")
+    if name not in ENGINES or name == OWN:
+        return
+    yield f"--engine {name}"
+    given = mapping(mapping(manifest, "recipe"), "measure").get("engine_args")
+    for argument in given if isinstance(given, list) else ():
+        owner, _, rest = str(argument).partition(".")
+        if owner == name:
+            yield f"--engine-arg {_quoted(rest)}"
+        elif owner not in ENGINES:
+            yield f"--engine-arg {_quoted(argument)}"
 
 
 def _spec(fields: Mapping[str, object]) -> str:

@@ -245,7 +245,7 @@ def _count(payload: Payload, name: str) -> int | None:
 def _ids(value: object) -> tuple[int, ...]:
     if not isinstance(value, list):
         return ()
-    if not all(isinstance(one, int) and 0 <= one < 2**31 for one in value):
+    if not all(type(one) is int and 0 <= one < 2**31 for one in value):
         raise ServerFault("reply", "token ids that are no whole numbers")
     return tuple(value)
 

@@ -22,6 +22,10 @@ FINISHED: dict[str, FinishReason] = {
 """Servers' reasons to ours; `stop` is an EOS, as no stop words are sent."""
 
 
+EVENTS_PER_TOKEN = 16
+"""A server may cut a token's text into parts, though hardly into more than its characters."""
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """What one event says; None is what it does not say."""
@@ -101,6 +105,8 @@ class Reading:
     finish: str = ""
     counts: dict[str, int] = field(default_factory=dict)
     counted: Counted | None = None
+    events: int = 0
+    """With a token, or a part of its text."""
 
     def feed(self, at_s: float, piece: Piece) -> None:
         """Take in one event."""
@@ -120,9 +126,19 @@ class Reading:
                 self.counts[name] = value
         if piece.seen is not None:
             self.seen.append(piece.seen)
+        self._refuse_more()
         if piece.has_token:
+            self.events += 1
             self.first_at = at_s if self.first_at is None else self.first_at
             self.last_at = at_s
+
+    def _refuse_more(self) -> None:
+        """Stop at what is more than was asked for, so that no server is listened to for ever."""
+        if len(self.token_ids) > self.wanted or self.events > EVENTS_PER_TOKEN * self.wanted:
+            what = "tokens" if len(self.token_ids) > self.wanted else "events"
+            raise ServerFault(
+                "reply", f"{self.url}: more {what} than the {self.wanted} tokens that were asked"
+            )
 
     def came(self) -> str:
         """How much was there when it broke off."""
@@ -144,6 +160,9 @@ class Reading:
             raise ServerFault(
                 "reply", f"{self.url}: {count(tokens, 'token')} where {self.wanted} were asked"
             )
+        if self.finish not in FINISHED and tokens < self.wanted:
+            told = f"{clean(self.finish)[:40]}{self.came()}"
+            raise ServerFault("reply", f"{self.url}: the answer was given up: {told}")
         whole = len(self.token_ids) == tokens
         return Reply(
             "".join(self.text),

@@ -23,6 +23,8 @@ OWNERS: dict[str, Api] = {"llamacpp": "llamacpp", "sglang": "sglang"}
 """`owned_by` of a tool's models to the API that tells most about a request."""
 REFUSED = (400, 404, 405, 415, 422, 501)
 """Statuses of a server that does not take requests of this form."""
+UNKNOWN_CLIENT = (401, 403)
+"""Statuses that ask for a key."""
 SETTLING_S, LOOK_S = 5.0, 0.02
 """How long counters may lag behind the answers, and how often they are read meanwhile."""
 
@@ -104,8 +106,7 @@ def open_service(
     try:
         known = get_json(address, "/v1/models")
     except ServerFault as fault:
-        hint = "start the server first, or another URL"
-        raise UsageError(fault.what, where=where, hint=hint) from fault
+        raise UsageError(fault.what, where=where, hint=_try(fault)) from fault
     entry = _entry(known, [named] if named else wanted, address, where)
     owner = clean(str(entry.get("owned_by", "")))
     counts, tool = _metrics(address, owner)
@@ -119,6 +120,13 @@ def open_service(
         if settled(service.counters().since(before), 1, 1):
             break
     return service
+
+
+def _try(fault: ServerFault) -> str:
+    """What a user can do about a server that does not tell its models."""
+    if fault.status in UNKNOWN_CLIENT:
+        return "--engine-arg api_key_env=VARIABLE, the variable that holds the server's key"
+    return "the server's own URL" if fault.status else "start the server first, or another URL"
 
 
 def _entry(known: Payload, wanted: Sequence[str], address: Address, where: str) -> Payload:

@@ -46,14 +46,21 @@ def events(parts: Iterable[bytes]) -> Iterator[str]:
 
 def _lines(parts: Iterable[bytes]) -> Iterator[bytes]:
     """Whole lines without their ends; a CR at the end of a part waits for its LF."""
-    rest = b""
+    open_line: list[bytes] = []
+    size = 0
     for part in parts:
-        rest += part
-        if len(rest) > LONGEST_EVENT:
+        size += len(part)
+        if size > LONGEST_EVENT:
             raise EventTooLong(f"a line of over {LONGEST_EVENT} bytes")
+        open_line.append(part)
+        if b"\n" not in part and b"\r" not in part and not open_line[0].endswith(b"\r"):
+            # Joined once the line ends, as joining with each part would take its square of time.
+            continue
+        rest = b"".join(open_line)
         held = rest.endswith(b"\r")
         whole = rest[:-1] if held else rest
         *lines, rest = whole.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         if held:
             rest += b"\r"
+        open_line, size = [rest], len(rest)
         yield from lines

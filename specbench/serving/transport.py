@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 import ssl
 import time
@@ -11,8 +12,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.client import IncompleteRead
-from urllib.parse import urlsplit
+from http.client import IncompleteRead, RemoteDisconnected
+from urllib.parse import quote, urlsplit
 
 from specbench.errors import UsageError, clean
 from specbench.serving.faults import Kind, ServerFault
@@ -28,6 +29,11 @@ CONNECT_S = 10.0
 PART = 1 << 16
 SHOWN = 300
 """Characters of a server's own message that are shown."""
+
+HIDDEN = "[key]"
+"""Stands for the key where a server's own message holds it."""
+_USER = re.compile(r"//[^/]*@")
+_BEARER = "Bearer "
 
 Payload = dict[str, object]
 
@@ -52,6 +58,11 @@ class Address:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}{self.path}"
 
+    @property
+    def key(self) -> str:
+        """What must be in no message and no file; empty if there is none."""
+        return self.headers.get("Authorization", "").removeprefix(_BEARER)
+
 
 def address_of(
     url: str,
@@ -69,23 +80,27 @@ def address_of(
     'http://127.0.0.1:8000'
     """
     hint = "http://HOST:PORT, for example http://127.0.0.1:8000"
+    # A user's password may stand in it.
+    shown = _USER.sub("//", url)
     try:
         parts = urlsplit(url.strip())
         port = parts.port
+        (parts.hostname or "").encode("idna")
     except ValueError as err:
-        raise UsageError(f'"{url}" is no URL ({err})', where=where, hint=hint) from err
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f'"{url}" is no http URL', where=where, hint=hint)
+        told = _USER.sub("//", str(err))
+        raise UsageError(f'"{shown}" is no URL ({told})', where=where, hint=hint) from err
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise UsageError(f'"{shown}" is no http URL', where=where, hint=hint)
     if parts.username is not None or parts.query or parts.fragment:
         raise UsageError(
             f'"{parts.hostname}": a base URL has no user, query or #', where=where, hint=hint
         )
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    headers = {"Authorization": f"{_BEARER}{api_key}"} if api_key else {}
     return Address(
         parts.scheme,
         parts.hostname,
         port or (443 if parts.scheme == "https" else 80),
-        parts.path.rstrip("/").removesuffix("/v1"),
+        quote(parts.path.rstrip("/").removesuffix("/v1"), safe="/%!$&'()*+,;=:@~"),
         headers,
         timeout_s,
         retries,
@@ -179,6 +194,11 @@ def opened(address: Address, method: str, path: str, body: bytes | None = None) 
             _refuse_status(answer)
             yield answer
             return
+        except ServerFault as fault:
+            if address.key and address.key in fault.what:
+                told = fault.what.replace(address.key, HIDDEN)
+                raise ServerFault(fault.kind, told, fault.status) from None
+            raise
         finally:
             connection.close()
 
@@ -261,7 +281,10 @@ def _reading(url: str, kind: Kind = "cut") -> Iterator[None]:
     except TimeoutError as err:
         raise ServerFault("timeout", f"{url} is silent: {err}") from err
     except ssl.SSLError as err:
-        raise ServerFault("down", f"{url}: {err.reason or err}") from err
+        told = getattr(err, "verify_message", "") or err.reason or err
+        raise ServerFault("down", f"{url}: no TLS connection ({told})") from err
+    except RemoteDisconnected as err:
+        raise ServerFault("cut", f"{url}: the server ended the connection unanswered") from err
     except http.client.HTTPException as err:
         told = "the answer breaks off" if isinstance(err, IncompleteRead) else f"no HTTP ({err!r})"
         raise ServerFault("cut", f"{url}: {told}") from err

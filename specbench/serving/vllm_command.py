@@ -30,6 +30,7 @@ SAID_ELSEWHERE = {
     "port": "",
     "uds": "",
     "api_key": "",
+    "hf_token": "the variable HF_TOKEN, as arguments stand in every result",
     "root_path": "",
     "speculative_config": f"--draft and {SPEC}NAME=VALUE",
     "dtype": "--dtype",

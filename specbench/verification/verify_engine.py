@@ -104,6 +104,8 @@ class EngineWork(Work):
         for one in Work.written(self, cell, repeat):
             if not one.token_ids:
                 self.miss(cell.draft, "the engine does not tell the ids of its tokens")
+            elif max(one.token_ids) >= self.engine.target.vocab_size:
+                self.miss(cell.draft, "the engine gives ids that the target does not have")
             elif one.cycles or one.finish_reason != "eos" or one.token_ids[-1] in self.engine.eos:
                 yield one
             elif len(self.engine.eos) == 1:

@@ -29,6 +29,8 @@ LOOK = {fault.name: fault.look for fault in FAULTS} | {
     "tokens outside the kept set": "are top-k and top-p applied to the target as asked for",
 }
 """Where to look first, by the test that a fault moves most."""
+DIRECTED = {fault.name for fault in FAULTS}
+"""Tests that look for one known fault."""
 DECLARED = ("draft log probability", "kept", "kept, by token")
 """Tests of what was proposed and kept, which need the law that the draft declares."""
 UNDECLARED = "Not lossless as declared. What was drafted and kept does not follow the draft's law"
@@ -81,6 +83,8 @@ def _own_reach(found: Verified) -> str:
     missed = dict.fromkeys(one.name for one in known if one.detectable is None)
     if not known:
         return ""
+    if not any(one.name in DIRECTED for one in known):
+        return _undrafted_reach(seen)
     text = ""
     if seen:
         least, most = min(seen), max(seen)
@@ -93,6 +97,20 @@ def _own_reach(found: Verified) -> str:
         names = "; ".join(missed)
         text += f" Too rare to be seen there, with this many tokens: {names}; --repeats for more."
     return text.strip()
+
+
+def _undrafted_reach(seen: Sequence[float]) -> str:
+    """Where no draft's law stands beside the text: what the target's alone cannot show."""
+    text = (
+        f"A changed temperature would have been found from a total variation of {max(seen):.3f} "
+        "per token. "
+        if seen
+        else ""
+    )
+    return (
+        f"{text}The law that the engine drafts by is not known, so faults of its keep test and "
+        "residual are looked for only where they make likely tokens more or less frequent."
+    )
 
 
 def _first(greedy: GreedyFound, one: FirstDifference, engine: str) -> str:
@@ -133,7 +151,7 @@ def _fault(found: Verified) -> Iterator[Paragraph]:
         yield Paragraph(text)
     nearest = suspect(bugs)
     if nearest is not None:
-        known = nearest.name in {fault.name for fault in FAULTS}
+        known = nearest.name in DIRECTED
         head = "Nearest known fault" if known else "Test that moved most"
         yield Paragraph(f"{head}: {nearest.name}. First step: {LOOK[nearest.name]}.")
     for greedy in found.greedy:

@@ -209,6 +209,7 @@ REFUSED = [
     (("--device-spec", ""), "not one of"),
     (("--device-spec", SHEET, "--from", "somewhere"), "goes without --from"),
     (("--device-spec", SHEET, "-o", "somewhere"), "goes without --output-dir"),
+    (("--device-spec", SHEET, "-n", "3"), "goes without --num-prompts: nothing is run"),
     (("--device-spec", SHEET, "-d", "ngram"), "no shape tells the steps"),
     (("--device-spec", SHEET, "-d", "sparsekv:budget=none"), "budget must be"),
     (("--device-spec", SHEET, "-g", "0"), "there is no γ to map"),
@@ -247,6 +248,10 @@ def test_without_an_alpha_nothing_is_said(config: Path) -> None:
         (json.dumps({**LLAMA, "num_local_experts": 8}), "experts"),
         (json.dumps({**LLAMA, "num_attention_heads": 0}), "no shape can be read"),
         (json.dumps({**LLAMA, "hidden_size": "wide"}), "no shape can be read"),
+        (json.dumps({**LLAMA, "hidden_size": -4096}), "hidden_size is -4096, and no count"),
+        (json.dumps({**LLAMA, "num_hidden_layers": 1.5}), "num_hidden_layers is 1.5, and no count"),
+        (json.dumps({**LLAMA, "num_key_value_heads": 0}), "num_key_value_heads is 0, and no count"),
+        (json.dumps({**LLAMA, "num_key_value_heads": 5}), "cannot share 5 key-value heads"),
     ],
 )
 def test_a_config_without_a_shape_is_refused(config: Path, text: str, part: str) -> None:

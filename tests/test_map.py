@@ -172,6 +172,10 @@ def test_alpha_stands_in_for_counted_tokens(tmp_path: Path) -> None:
         (["--alpha", "x"], "--alpha x: not a number from 0 to 1"),
         (["--gamma", "3"], "tokens per cycle at γ 3"),
         (["--context-length", "9"], "context 9 (100 to 1600 measured)"),
+        (["--gamma", "0"], "--gamma 0: there is no γ to map"),
+        (["-d", "self", "-n", "4"], "--from goes without --draft, --num-prompts"),
+        (["-t", "embedded", "--keep-going"], "--from goes without --target, --keep-going"),
+        (["quickstart"], "--from goes without the recipe quickstart"),
     ],
 )
 def test_a_wrong_word_is_refused_in_one_message(
@@ -324,3 +328,11 @@ def test_a_context_without_room_for_the_timed_cycles_is_refused(real: Path) -> N
         *["--context-length", "80", "--max-new-tokens", "12"],
     )
     assert (said.code, "no room to time γ 60 behind it" in said.err) == (2, True)
+
+
+def test_fewer_steps_than_terms_are_refused_before_they_are_timed(tmp_path: Path) -> None:
+    """A draft's step has four terms, docs/theory: 1 batch × 1 context × 3 γ cannot tell them."""
+    words = ["map", "--batch-size", "4,4", "--context-length", "50", "-o", tmp_path / "out"]
+    said = specbench(*words, "--gamma", "1-3")
+    assert (said.code, "3 step times of a draft to take, too few" in said.err) == (2, True)
+    assert not (tmp_path / "out").exists()

@@ -86,3 +86,13 @@ def test_what_cannot_be_profiled_leaves_the_result_whole(at: Path) -> None:
     assert done.code == 0, done.err
     assert "d could not be profiled: CellFailed: no prompt leaves room for 24 tokens" in done.err
     assert len(generations(at / "long")) == 2
+
+
+def test_torchs_tracer_writes_nothing_to_stderr(
+    at: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["run", "-t", at / "t", "-d", "self", "-g", "1", "--dataset", at / "p.txt"]
+    words += ["--temperature", "0", "--max-new-tokens", "4", "--profile", "-o", tmp_path / "out"]
+    assert specbench(*words).code == 0
+    assert (tmp_path / "out" / "profile" / "0.json").is_file()
+    assert capfd.readouterr().err == ""

@@ -165,6 +165,27 @@ def test_what_makes_no_sense_is_refused(at: Path, words: list[str], said: str) -
     assert said in found.err
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"hidden_act": "nope"}, ["no such key or name: 'nope'"]),
+        ({"hidden_size": "big"}, ["'hidden_size' expected int", "as its author published it"]),
+        (
+            {"model_type": "own", "auto_map": {"AutoConfig": "configuration_own.Own"}},
+            ["contains custom code", "--trust-remote-code"],
+        ),
+    ],
+)
+def test_a_config_that_cannot_be_loaded_is_told_with_its_reason(
+    at: Path, tmp_path: Path, change: dict[str, object], said: list[str]
+) -> None:
+    known = json.loads((at / "big" / "config.json").read_text())
+    (tmp_path / "c.json").write_text(json.dumps({**known, **change}))
+    found = specbench("run", "-t", f"config:{tmp_path / 'c.json'}", "-d", "synthetic:alpha=0.5")
+    assert found.code == 2
+    assert all(part in " ".join(found.err.split()) for part in said), found.err
+
+
 def test_random_weights_are_not_verified(at: Path) -> None:
     found = specbench("verify", "-t", f"config:{at / 'big'}", "-d", "synthetic:alpha=0.5")
     assert (found.code, "no law to verify" in found.err) == (2, True)

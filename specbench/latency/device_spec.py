@@ -65,7 +65,8 @@ def shape_of_config(config: Mapping[str, Any], bytes_each: int = HALF) -> Shape:
 
     Errors
     ------
-        `KeyError` with the name of what is missing, `ValueError` for experts.
+        `KeyError` with the name of what is missing, `ValueError` for experts and for sizes that no
+        model has.
 
     Examples
     --------
@@ -76,13 +77,15 @@ def shape_of_config(config: Mapping[str, Any], bytes_each: int = HALF) -> Shape:
     """
     if any((config.get(n) or 0) > 1 for n in ("num_experts", "num_local_experts")):
         raise ValueError("a step of experts reads a part of the weights")
-    width, layers = int(config["hidden_size"]), int(config["num_hidden_layers"])
-    heads = int(config["num_attention_heads"])
-    kv_heads = int(config.get("num_key_value_heads") or heads)
-    size = int(config.get("head_dim") or width // heads)
+    width, layers = _size(config, "hidden_size"), _size(config, "num_hidden_layers")
+    heads, vocab_size = _size(config, "num_attention_heads"), _size(config, "vocab_size")
+    kv_heads = _size(config, "num_key_value_heads", heads)
+    if heads % kv_heads:
+        raise ValueError(f"{heads} attention heads cannot share {kv_heads} key-value heads")
+    size = _size(config, "head_dim", width // heads)
     attention = 2 * width * heads * size + 2 * width * kv_heads * size
-    layer = attention + 3 * width * int(config["intermediate_size"])
-    weights = layers * layer + int(config["vocab_size"]) * width
+    layer = attention + 3 * width * _size(config, "intermediate_size")
+    weights = layers * layer + vocab_size * width
     return Shape(
         weight_bytes=bytes_each * weights,
         matmul_flops=2 * weights,
@@ -90,8 +93,18 @@ def shape_of_config(config: Mapping[str, Any], bytes_each: int = HALF) -> Shape:
         attention_flops=4 * heads * size,
         layers=layers,
         dtype="bfloat16" if bytes_each == HALF else "float32",
-        vocab_size=int(config["vocab_size"]),
+        vocab_size=vocab_size,
     )
+
+
+def _size(config: Mapping[str, Any], name: str, otherwise: int | None = None) -> int:
+    """A count of a config, which may lack it or leave it null where there is another."""
+    value = config[name] if otherwise is None else config.get(name)
+    if value is None and otherwise is not None:
+        value = otherwise
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} is {value!r}, and no count")
+    return value
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,10 @@ operation, so that its times are never mixed with those of the result.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,7 @@ TOKENS = 24
 """Tokens of a text that is profiled: a trace of more is slow to open."""
 PHASES = ("draft", "verify", "other")
 BEFORE = "prefill"
+STDERR = 2
 SHOWN = 3
 """Operations named per phase."""
 COLUMNS = ("draft", "gamma", "phase", "calls", "total_ms", "share", "operation", "self_ms")
@@ -139,7 +143,7 @@ def _profiled(ready: Ready, spec: DraftSpec, trace: Path) -> Profiled:
     activities += [ProfilerActivity.CUDA] if engine.device.type == "cuda" else []
     clock = PhaseClock()
     job = engine.job(cell, prompts, 0, TOKENS, clock)
-    with profile(activities=activities) as watched:
+    with _silent(), profile(activities=activities) as watched:
         try:
             decode(job, engine.target, engine.draft if gamma else None)
         finally:
@@ -148,6 +152,20 @@ def _profiled(ready: Ready, spec: DraftSpec, trace: Path) -> Profiled:
             torch.cuda.synchronize()
     watched.export_chrome_trace(str(trace))
     return Profiled(label, gamma, trace, tuple(_phases(watched.events())))
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Nothing on stderr: torch's tracer writes its start and end there, whatever its log level."""
+    sys.stderr.flush()
+    known, nowhere = os.dup(STDERR), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, STDERR)
+        yield
+    finally:
+        os.dup2(known, STDERR)
+        os.close(known)
+        os.close(nowhere)
 
 
 def _phases(events: Any) -> Iterator[PhaseTime]:

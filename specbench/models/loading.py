@@ -204,7 +204,7 @@ def _explained(source: Source, what: str) -> Iterator[None]:
     except ImportError as err:
         raise UsageError(
             f"cannot load the {what} of {source.ref}",
-            where=_first_line(err),
+            where=_reason(err),
             hint="pip install 'specbench-sd[gguf]'"
             if source.gguf_file
             else "install what is named",
@@ -238,11 +238,11 @@ def _explain(source: Source, what: str, err: Exception) -> UsageError:
     where = f"{source.flag} {source.ref}"
     names = {type(e).__name__ for e in _chain(err)}
     text = " ".join(str(e) for e in _chain(err))
-    if source.local:
+    if source.local or "trust_remote_code" in text or not any(map(_from_outside, _chain(err))):
         return UsageError(
             f"cannot load the {what} of {source.ref}",
-            where=f"{where}: {_first_line(err)}",
-            hint="specbench validate shows what is wrong with a pair",
+            where=f"{where}: {_reason(err)}",
+            hint=_load_hint(source, text),
         )
     if "GatedRepoError" in names or "gated repo" in text.lower():
         return UsageError(
@@ -268,6 +268,21 @@ def _explain(source: Source, what: str, err: Exception) -> UsageError:
     )
 
 
+def _load_hint(source: Source, text: str) -> str:
+    """What to try where a model that was found cannot be loaded."""
+    if "trust_remote_code" in text:
+        return "--trust-remote-code, if you trust its code; or a model that needs none"
+    if source.random:
+        return "a config.json as its author published it, of a decoder that transformers knows"
+    return "the whole folder as it was saved, of a decoder that transformers knows"
+
+
+def _from_outside(err: BaseException) -> bool:
+    """Whether the hub, the network or a disk raised this, and not a model's config or weights."""
+    hub = type(err).__module__.partition(".")[0] in ("huggingface_hub", "httpx", "requests")
+    return hub or isinstance(err, OSError)
+
+
 def _chain(err: BaseException) -> Iterator[BaseException]:
     seen: BaseException | None = err
     while seen is not None:
@@ -275,6 +290,11 @@ def _chain(err: BaseException) -> Iterator[BaseException]:
         seen = seen.__cause__ or seen.__context__
 
 
-def _first_line(err: BaseException) -> str:
-    lines = [line for line in str(err).splitlines() if line.strip()]
-    return lines[0].strip() if lines else type(err).__name__
+def _reason(err: BaseException) -> str:
+    """The first line of an error, with the next where it only announces that; a key's by name."""
+    lines = [line.strip() for line in str(err).splitlines() if line.strip()]
+    if not lines:
+        return type(err).__name__
+    if isinstance(err, KeyError):
+        return f"no such key or name: {lines[0]}"
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]

@@ -49,7 +49,7 @@ def read_rows(path: Path) -> list[Row]:
         )
     rows = list(read(path))
     if not rows:
-        raise UsageError(f"{path} holds no prompts")
+        raise UsageError(f"{path} holds no prompts", hint="a file with a prompt or more")
     return rows
 
 

@@ -143,8 +143,13 @@ def flag_error(error: ValidationError, flags: Mapping[str, object]) -> UsageErro
     return UsageError(first.text, hint=ends)
 
 
+def option_of(flag: str) -> str:
+    """A flag as it is typed, from its parameter's name."""
+    return "--" + flag.replace("_", "-")
+
+
 def _as_flag(flag: str, message: str) -> str:
-    option = "--" + flag.replace("_", "-")
+    option = option_of(flag)
     # A message that begins with the text as typed reads as the command line did.
     quoted_first = message.startswith('"') and '": ' in message
     return f"{option} {message}" if quoted_first else f"{option}: {message}"

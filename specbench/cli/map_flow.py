@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.cli.run_flow import check_folder, opened, recipe_of, refuse_absent
-from specbench.errors import UsageError
+from specbench.errors import RunError, UsageError
 from specbench.latency.step_forms import DRAFT
 from specbench.settings.engine_limits import refuse_other
 from specbench.settings.recipe import Recipe, laws, merge_flags
@@ -138,7 +138,11 @@ def _timed(recipe: Recipe, flags: dict[str, Any], *, count_kept: bool) -> tuple[
         heat = f"{chosen.temperature:g}"
         progress.say(f"note: at temperature {heat} alone; --temperature sets another")
     folder = flags["output_dir"] or fresh_folder(ready, Path("results"))
-    run_map(ready, folder, tuple(sys.argv[1:]), count_kept, progress.say)
+    try:
+        run_map(ready, folder, tuple(sys.argv[1:]), count_kept, progress.say)
+    except KeyboardInterrupt as err:
+        what = f"stopped: {folder} holds no whole map, and map is not resumed"
+        raise RunError(what, hint="begin anew, with another --output-dir") from err
     return folder, bool(ready.refused)
 
 

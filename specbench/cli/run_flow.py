@@ -148,7 +148,12 @@ def _profile(ready: Ready, folder: Path, flags: dict[str, Any], say: Callable[[s
     from specbench.signs import Signs
 
     stream = sys.stdout if flags["output_format"].value == "table" else sys.stderr
-    for one in profile_drafts(ready, folder, say):
+    try:
+        found = profile_drafts(ready, folder, say)
+    except KeyboardInterrupt:
+        say("note: stopped while profiling: the result is whole, profile/ is not")
+        return
+    for one in found:
         for line in one.lines():
             print(Signs(stream)(clean(line)), file=stream)
 

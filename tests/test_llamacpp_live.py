@@ -6,6 +6,7 @@ Skipped without the package `xllamacpp` (`pip install -e '.[dev]'` has it on Lin
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,34 @@ def test_a_file_that_is_cut_off_ends_in_llama_cpps_own_words(at: Path) -> None:
 def test_a_folder_is_no_gguf_file(at: Path) -> None:
     told = refused("run", "--engine", "llamacpp", "-t", "embedded", "-o", at / "never")
     assert "is no .gguf file" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("max=0", "max must be a whole number from 1 to 64"),
+        ("max=-1", "max must be a whole number from 1 to 64"),
+        ("max=3,min=1", "looks up max tokens and no fewer"),
+    ],
+)
+def test_lengths_that_it_cannot_look_up_are_refused(at: Path, options: str, told: str) -> None:
+    typed = ("run", "--engine", "llamacpp", "-t", at / "target.gguf", "-d", f"ngram:{options}")
+    assert told in refused(*typed, "--dataset", at / "p.txt", "-o", at / "never")[0]
+
+
+def test_a_draft_of_another_vocabulary_is_refused(at: Path, tmp_path: Path) -> None:
+    """llama.cpp itself starts with one, and drafts nothing."""
+    shutil.copytree(EMBEDDED_FOLDER / "draft", tmp_path / "draft")
+    file = tmp_path / "draft" / "tokenizer.json"
+    known = json.loads(file.read_text(encoding="utf-8"))
+    vocabulary = known["model"]["vocab"]
+    first, second = sorted(vocabulary, key=vocabulary.get)[-2:]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    file.write_text(json.dumps(known), encoding="utf-8")
+    gguf.convert(tmp_path / "draft", tmp_path / "draft.gguf")
+    pair = ("-t", at / "target.gguf", "-d", tmp_path / "draft.gguf")
+    told = refused("run", "--engine", "llamacpp", *pair, "--dataset", at / "p.txt")
+    assert "target and draft have different vocabularies" in told[0]
 
 
 def test_its_texts_follow_the_target(at: Path) -> None:

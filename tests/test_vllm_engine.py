@@ -18,6 +18,7 @@ import pytest
 from cli_runs import cell, lines, measure, refused
 
 from specbench.result_files.results import read_manifest
+from specbench.settings.places import EMBEDDED_FOLDER
 
 TOKENS, PROMPTS = 40, 3
 
@@ -224,6 +225,11 @@ def test_a_server_that_ends_during_the_run_is_told(at: Path, tmp_path: Path, pyt
         (arguments("start=never"), "a whole number from 1"),
         (arguments("spec.method=medusa"), "has no method medusa"),
         (["-d", "suffix"], "needs the package arctic-inference"),
+        (["-d", "ngram:max=0"], "max must be a whole number from 1 to 64"),
+        (["-d", "ngram:max=1,min=2"], "min is above max"),
+        (["-d", "suffix:prob=2"], "prob must be a number from 0 to 1"),
+        (["-d", "suffix:law=counts"], "vLLM's suffix decoding has no law"),
+        (["-d", str(EMBEDDED_FOLDER / "draft")], "different vocabularies"),
         (["-d", "layerskip:layers=1"], "no draft of kind layerskip"),
         (["--device", "cuda"], "the vLLM that is installed runs on cpu"),
         (["--dtype", "float64"], "no --dtype float64"),

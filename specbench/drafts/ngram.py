@@ -10,7 +10,7 @@ it `ngram`, transformers `prompt_lookup_num_tokens`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -59,9 +59,14 @@ class NgramDraft(LookupDraft[NgramIndex]):
     @classmethod
     def open(cls, ref: str, options: dict[str, Any], label: str, context: Context) -> NgramDraft:
         """Read the lengths."""
-        told = (label, "ngram:max=3,min=1")
-        longest = whole(options, "max", 3, (1, LONGEST), told)
-        shortest = whole(options, "min", 1, (1, LONGEST), told)
-        if shortest > longest:
-            refuse(label, "min is above max", f"min={shortest}, max={longest}", told[1])
-        return cls(context.target, partial(NgramIndex, longest, shortest))
+        return cls(context.target, partial(NgramIndex, *lengths(options, label)))
+
+
+def lengths(options: Mapping[str, Any], label: str) -> tuple[int, int]:
+    """The longest and the shortest run that is looked up, as the options say."""
+    told = (label, "ngram:max=3,min=1")
+    longest = whole(options, "max", 3, (1, LONGEST), told)
+    shortest = whole(options, "min", 1, (1, LONGEST), told)
+    if shortest > longest:
+        refuse(label, "min is above max", f"min={shortest}, max={longest}", told[1])
+    return longest, shortest

@@ -11,7 +11,7 @@ Oliaro et al. (2025), "SuffixDecoding" (arXiv 2411.04975), whose trees also hold
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -118,15 +118,26 @@ class SuffixDraft(LookupDraft[SuffixIndex]):
     @classmethod
     def open(cls, ref: str, options: dict[str, Any], label: str, context: Context) -> SuffixDraft:
         """Read the bounds, and which law is wanted."""
-        told = (label, "suffix:factor=4,prob=0.1")
-        make = partial(
-            SuffixIndex,
-            whole(options, "min", 1, (1, LONGEST), told),
-            number(options, "factor", 4.0, (0.0, LONGEST), told),
-            number(options, "prob", 0.1, (0.0, 1.0), told),
-        )
-        counted = choice(options, "law", ("one-hot", "counts"), told) == "counts"
-        return (CountedSuffixDraft if counted else cls)(context.target, make)
+        make = partial(SuffixIndex, *bounds(options, label))
+        return (CountedSuffixDraft if counted(options, label) else cls)(context.target, make)
+
+
+EXAMPLE = "suffix:factor=4,prob=0.1"
+
+
+def bounds(options: Mapping[str, Any], label: str) -> tuple[int, float, float]:
+    """The shortest match, the factor and the least probability, as the options say."""
+    told = (label, EXAMPLE)
+    return (
+        whole(options, "min", 1, (1, LONGEST), told),
+        number(options, "factor", 4.0, (0.0, LONGEST), told),
+        number(options, "prob", 0.1, (0.0, 1.0), told),
+    )
+
+
+def counted(options: Mapping[str, Any], label: str) -> bool:
+    """Whether the law of counts is wanted."""
+    return choice(options, "law", ("one-hot", "counts"), (label, EXAMPLE)) == "counts"
 
 
 class CountedSuffixDraft(SuffixDraft):

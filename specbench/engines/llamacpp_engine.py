@@ -14,6 +14,7 @@ from functools import lru_cache
 from importlib import metadata, util
 from pathlib import Path
 
+from specbench.drafts.ngram import lengths
 from specbench.engine_table import ENGINES
 from specbench.engines.arguments import Arguments
 from specbench.engines.base import DraftRef, Settings
@@ -31,8 +32,6 @@ from specbench.serving.transport import address_of
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
 SAMPLINGS = ("greedy", "probabilistic")
 FLASH = ("auto", "on", "off")
-NGRAM = 3
-"""Tokens that an n-gram draft looks up, where the recipe does not say it."""
 ROUND = 64
 """Tokens of a slot's context are a multiple of this."""
 LAYERS = 100_000
@@ -82,6 +81,9 @@ class LlamaCppEngine(ServedEngine):
         if draft.kind == "hf":
             gguf_of(draft.ref, "--draft")
             self._limit_of_draft = self._limit_of(draft.ref, "--draft")
+            self.refuse_other_vocabulary(draft)
+        elif draft.kind == "ngram":
+            _looked_up(draft)
         self.draft = draft
 
     def examine(self, prompts: Sequence[Prompt], gamma: int) -> dict[str, object]:
@@ -189,10 +191,22 @@ class LlamaCppEngine(ServedEngine):
         if draft is None:
             return {}
         if draft.kind == "ngram":
-            options = dict(draft.options)
-            return {"ngram": options.get("max", NGRAM)}
+            return {"ngram": _looked_up(draft)}
         own = draft.kind == "self"
         return {"draft": str(self.target if own else gguf_of(draft.ref, "--draft"))}
+
+
+def _looked_up(draft: DraftRef) -> int:
+    """Tokens that `ngram-simple` looks up: that many, neither more nor fewer."""
+    options = dict(draft.options)
+    longest, shortest = lengths({"min": 1, **options}, draft.label)
+    if "min" in options and shortest != longest:
+        raise PairRefused(
+            f"{draft.label}: llama.cpp looks up max tokens and no fewer",
+            where="--engine llamacpp",
+            hint=f"ngram:max={longest}, or --engine torch",
+        )
+    return longest
 
 
 def gguf_of(ref: str, flag: str) -> Path:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from specbench.drafts.pairing import check_vocabularies
 from specbench.engines.base import DraftRef, Settings
 from specbench.engines.failures import failed, too_long
 from specbench.errors import CellRefused
@@ -60,6 +61,13 @@ class ServedEngine:
         source = loading.resolve(ref, flag)
         trust = self.settings.trust_remote_code
         self.tokenizer = loading.load_tokenizer(source, trust_remote_code=trust)
+
+    def refuse_other_vocabulary(self, draft: DraftRef) -> None:
+        """A draft model's tokens have to be the target's: an engine may draft nothing, silently."""
+        source = loading.resolve(draft.ref, "--draft")
+        trust = self.settings.trust_remote_code
+        other = loading.load_tokenizer(source, trust_remote_code=trust)
+        check_vocabularies(self.tokenizer, other, self.settings.target, draft.label)
 
     @property
     def own_length(self) -> bool:

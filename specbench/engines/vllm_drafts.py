@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from specbench.drafts.ngram import lengths
+from specbench.drafts.suffix import bounds
 from specbench.engines.base import DraftRef
 from specbench.errors import PairRefused, UsageError
 from specbench.models import loading
@@ -52,15 +54,32 @@ def _config(draft: DraftRef, target: str) -> dict[str, object]:
             return {"method": "draft_model", "model": folder_of(draft.ref, "--draft")}
         case "ngram":
             # vLLM takes 5 for both where they are not given, our own drafts 3 and 1.
-            lengths = {"max": options.get("max", 3), "min": options.get("min", 1)}
-            return {"method": "ngram"} | {f"prompt_lookup_{k}": n for k, n in lengths.items()}
+            longest, shortest = lengths(options, draft.label)
+            return {
+                "method": "ngram",
+                "prompt_lookup_max": longest,
+                "prompt_lookup_min": shortest,
+            }
         case "suffix":
             # A tree of past answers would draft a text from itself when it is asked again.
+            _refuse_own(draft, options)
             known = {SUFFIX[name]: options[name] for name in SUFFIX if name in options}
             return {"method": "suffix", "suffix_decoding_max_cached_requests": 0, **known}
         case "eagle":
             return _head(draft, target)
     return {"method": "draft_model", "model": target}
+
+
+def _refuse_own(draft: DraftRef, options: dict[str, object]) -> None:
+    """Options out of bounds, and those of our own suffix draft that vLLM's has not."""
+    bounds(options, draft.label)
+    own = [name for name in options if name not in SUFFIX]
+    if own:
+        raise PairRefused(
+            f"{draft.label}: vLLM's suffix decoding has no {own[0]}",
+            where="--engine vllm",
+            hint="suffix:factor=4,prob=0.1, or --engine torch",
+        )
 
 
 def _head(draft: DraftRef, target: str) -> dict[str, object]:

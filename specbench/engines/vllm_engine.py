@@ -100,6 +100,8 @@ class VllmEngine(ServedEngine):
         self._drafting(draft)
         limit = self._limits[0]
         own = draft.kind == "hf"
+        if own:
+            self.refuse_other_vocabulary(draft)
         self._limits = (limit, self._limit_of(draft.ref, "--draft") if own else limit)
         self.draft = draft
 

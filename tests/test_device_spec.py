@@ -246,6 +246,7 @@ def test_without_an_alpha_nothing_is_said(config: Path) -> None:
         ("[]", "no shape can be read"),
         ("nothing", "no shape can be read"),
         (json.dumps({**LLAMA, "num_local_experts": 8}), "experts"),
+        (json.dumps({**LLAMA, "quantization_config": {"bits": 4}}), "quantization_config"),
         (json.dumps({**LLAMA, "num_attention_heads": 0}), "no shape can be read"),
         (json.dumps({**LLAMA, "hidden_size": "wide"}), "no shape can be read"),
         (json.dumps({**LLAMA, "hidden_size": -4096}), "hidden_size is -4096, and no count"),

@@ -168,6 +168,10 @@ def test_what_makes_no_sense_is_refused(at: Path, words: list[str], said: str) -
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        (
+            {"quantization_config": {"quant_method": "fp8"}},
+            ["random weights are not quantised", "a copy without it"],
+        ),
         ({"hidden_act": "nope"}, ["no such key or name: 'nope'"]),
         ({"hidden_size": "big"}, ["'hidden_size' expected int", "as its author published it"]),
         (

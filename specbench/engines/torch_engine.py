@@ -47,7 +47,6 @@ class TorchEngine:
         if self.device.type == "cuda":
             # cuDNN would build a plan for every new length of a growing cache.
             torch.backends.cuda.enable_cudnn_sdp(False)
-        self.meter = MemoryMeter(self.device)
         self.target: CausalLM
         self.tokenizer: Any = None
         self.draft: Draft | None = None
@@ -62,6 +61,7 @@ class TorchEngine:
         source = loading.resolve(self.settings.target, "--target")
         trust = self.settings.trust_remote_code
         self.tokenizer = loading.load_tokenizer(source, trust_remote_code=trust)
+        self.meter = MemoryMeter(self.device)  # a large tokenizer's 40 MB are not the models'
         model = loading.load_model(
             source,
             device=self.device,

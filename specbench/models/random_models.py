@@ -49,8 +49,15 @@ def random_model(config: Any, device: torch.device, dtype: torch.dtype, where: s
 
     Errors
     ------
-        `UsageError` where it does not fit into the memory that is free.
+        `UsageError` where it does not fit into the memory that is free, and where its weights would
+        be quantised: random ones are not, and their times are not those of the real model.
     """
+    if getattr(config, "quantization_config", None):
+        raise UsageError(
+            "the config has a quantization_config, and random weights are not quantised",
+            where=where,
+            hint="a copy without it, for times in --dtype",
+        )
     _check_memory(config, device, dtype, where)
     kinds = {"dtype": dtype, "attn_implementation": attention.register()}
     with torch.random.fork_rng(), device:

@@ -168,6 +168,8 @@ def _shape(ref: str, flag: str, each: int) -> Shape:
     path = config_file(ref, flag)
     try:
         config: Any = json.loads(path.read_text(encoding="utf-8"))
+        if config.get("quantization_config"):
+            raise ValueError("weights of a quantization_config have other bytes than --dtype says")
         return shape_of_config(config.get("text_config", config), each)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as err:
         why = f"no {err}" if isinstance(err, KeyError) else str(err)

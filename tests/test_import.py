@@ -72,6 +72,14 @@ SERVED = {
     "spec_decode_per_position_acceptance_rates": [0.6, 0.4, 0.3],
 }
 PLAIN = {k: v for k, v in SERVED.items() if "spec_" not in k} | {"mean_e2el_ms": 250.0}
+LISTS = {
+    "input_lens": [7, 8, 9],
+    "output_lens": [5, 9, 0],
+    "ttfts": [0.1, 0.2, 0.0],
+    "itls": [[0.02, 0.02], [0.03, 0.03], []],
+    "errors": ["", "", "timed out"],
+}
+"""Of --save-detailed: three requests, of which one failed."""
 
 
 def test_vllm_bench_serve_gives_alpha_from_its_positions(imported):
@@ -127,17 +135,10 @@ def test_a_baseline_gives_the_speedup_as_a_ratio_of_totals(imported, tmp_path):
 
 def test_vllm_details_give_requests_and_a_paired_interval(imported, tmp_path):
     """0.10 s for 12 tokens behind the first ones, 0.30 s without a draft."""
-    lists = {
-        "input_lens": [7, 8, 9],
-        "output_lens": [5, 9, 0],
-        "ttfts": [0.1, 0.2, 0.0],
-        "itls": [[0.02, 0.02], [0.03, 0.03], []],
-        "errors": ["", "", "timed out"],
-    }
-    slow = lists | {"itls": [[0.04] * 4, [0.0175] * 8, []]}
+    slow = LISTS | {"itls": [[0.04] * 4, [0.0175] * 8, []]}
     (tmp_path / "plain.json").write_text(json.dumps(PLAIN | slow))
     flags = ("--baseline", tmp_path / "plain.json", "--draft", "eagle")
-    rows, _, _, folder = imported(json.dumps(SERVED | lists), *flags)
+    rows, _, _, folder = imported(json.dumps(SERVED | LISTS), *flags)
     row = rows[1]
     assert float(row["latency_ms"]) == near(100 / 12)
     assert float(row["speedup"]) == near(3.0)

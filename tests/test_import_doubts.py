@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 from test_import import (
+    LISTS,
     LOGGED,
     PLAIN,
     PRINTED,
@@ -60,15 +61,8 @@ def test_failed_requests_of_a_benchmark_are_told(remarks, counts):
 
 def test_failures_in_lists_are_told_with_a_reason_and_held_against_the_totals(remarks):
     """2 answers of 5 and 9 tokens after 0.1 and 0.2 s, one time-out."""
-    lists = {
-        "input_lens": [7, 8, 9],
-        "output_lens": [5, 9, 0],
-        "ttfts": [0.1, 0.2, 0.0],
-        "itls": [[0.02, 0.02], [0.03, 0.03], []],
-        "errors": ["", "", "timed out"],
-    }
     right = {"completed": 2, "failed": 1, "total_output_tokens": 14, "mean_ttft_ms": 150.0}
-    found = remarks(served(**lists, **right, total_input_tokens=15))
+    found = remarks(served(**LISTS, **right, total_input_tokens=15))
     assert found == [
         "1 of 3 requests failed and is in no time; the server's counters hold its part (timed out)"
     ]

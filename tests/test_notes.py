@@ -81,17 +81,22 @@ def test_stolen_time_and_drift_name_the_temperature(tmp_path: Path) -> None:
     assert seen(found, "W05")[0].endswith("from the first to the last third at temperature 1")
 
 
-def test_the_setting_that_is_named_is_that_of_the_number(tmp_path: Path) -> None:
-    """Rows at temperature 0 waited half as long again as they ran, at 1 a fifth."""
-    folder = build(tmp_path / "r", {"d": Draft()}, gammas=[1], prompts=12, tokens=24, **TWO)  # type: ignore[arg-type]
+def waited(folder: Path, *, cold: float, warm: float) -> None:
+    """Let rows at temperature 0 take `cold` times their processor's time, others `warm` times."""
     path = folder / "generations.csv"
     rows = list(csv.DictReader(path.read_text().splitlines()))
     for row in rows:
-        row["cpu_s"] = str(float(row["share_s"]) / (1.2 if float(row["temperature"]) else 1.5))
+        row["cpu_s"] = str(float(row["share_s"]) / (warm if float(row["temperature"]) else cold))
     with path.open("w", newline="") as out:
         writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+
+
+def test_the_setting_that_is_named_is_that_of_the_number(tmp_path: Path) -> None:
+    """Rows at temperature 0 waited half as long again as they ran, at 1 a fifth."""
+    folder = build(tmp_path / "r", {"d": Draft()}, gammas=[1], prompts=12, tokens=24, **TWO)  # type: ignore[arg-type]
+    waited(folder, cold=1.5, warm=1.2)
     line = seen(advise(load_run(folder)), "W04")[0]
     said = "by 50 % in 12 of 12 prompts at temperature 0; also at temperature 1"
     assert line.endswith(said)
@@ -102,14 +107,7 @@ def test_a_warning_stands_at_its_setting_and_one_of_the_run_once(
 ) -> None:
     """Only rows at temperature 0 waited; there are few prompts at either."""
     folder = build(tmp_path / "r", {"d": Draft()}, gammas=[2], prompts=6, tokens=48, **TWO)  # type: ignore[arg-type]
-    path = folder / "generations.csv"
-    rows = list(csv.DictReader(path.read_text().splitlines()))
-    for row in rows:
-        row["cpu_s"] = str(float(row["share_s"]) / (1 if float(row["temperature"]) else 1.5))
-    with path.open("w", newline="") as out:
-        writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    waited(folder, cold=1.5, warm=1)
     found = advise(load_run(folder))
     cold, warm = (one.setting for one in found.findings)
     assert "W01" in [one.code for one in found.everywhere]

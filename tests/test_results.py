@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specbench.errors import plain, visible
 from specbench.records import Generation, Prompt
 from specbench.result_files import files, schema
 from specbench.result_files.journal import RunWriter, block_name
@@ -128,7 +129,7 @@ def test_labels_survive(tmp_path: Path, label: str) -> None:
 def test_any_text_survives_a_csv_line(texts: list[str]) -> None:
     line = files.csv_line([*texts, 1.5, None])
     (row,) = csv.reader(io.StringIO(line, newline=""))
-    assert [files.unguard(f) for f in row] == [*map(files.plain, texts), "1.5", ""]
+    assert [files.unguard(f) for f in row] == [*map(plain, texts), "1.5", ""]
     assert not any(f.startswith(("=", "+", "-", "@", "\t", "\r")) for f in row)
 
 
@@ -138,14 +139,14 @@ def test_odd_ids_and_reasons_are_read_back(
     tmp_path_factory: pytest.TempPathFactory, prompt_id: str, reason: str
 ) -> None:
     folder = tmp_path_factory.mktemp("odd") / "r"
-    name = files.visible(f"p{prompt_id}")
+    name = visible(f"p{prompt_id}")
     one = [Prompt(name, "c", "t", (1,))]
     writer = RunWriter.create(folder, MANIFEST, one, "h")
     broken = Generation(name, 0, (1,), status="error", reason=reason)
     writer.write_group("small", cell(1), 0, 0, [broken])
     row = load_run(folder).generations.iloc[0]
     assert row["prompt_id"] == name
-    assert row["reason"] == files.visible(reason)
+    assert row["reason"] == visible(reason)
     assert RunWriter.resume(folder, MANIFEST, "h").done() == set()
 
 

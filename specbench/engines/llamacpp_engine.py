@@ -199,7 +199,7 @@ class LlamaCppEngine(ServedEngine):
 def _looked_up(draft: DraftRef) -> int:
     """Tokens that `ngram-simple` looks up: that many, neither more nor fewer."""
     options = dict(draft.options)
-    longest, shortest = lengths({"min": 1, **options}, draft.label)
+    longest, shortest = lengths(options, draft.label)
     if "min" in options and shortest != longest:
         raise PairRefused(
             f"{draft.label}: llama.cpp looks up max tokens and no fewer",

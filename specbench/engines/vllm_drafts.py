@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from specbench.drafts.ngram import lengths
-from specbench.drafts.suffix import bounds
+from specbench.drafts.suffix import EXAMPLE, bounds
 from specbench.engines.base import DraftRef
 from specbench.errors import PairRefused, UsageError
 from specbench.models import loading
@@ -78,7 +78,7 @@ def _refuse_own(draft: DraftRef, options: dict[str, object]) -> None:
         raise PairRefused(
             f"{draft.label}: vLLM's suffix decoding has no {own[0]}",
             where="--engine vllm",
-            hint="suffix:factor=4,prob=0.1, or --engine torch",
+            hint=f"{EXAMPLE}, or --engine torch",
         )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.errors import clean
+from specbench.errors import clean, plain
 from specbench.html_page.page_parts import Sample, Span
 from specbench.html_page.page_tables import cell_id, prompt_text
 from specbench.judgement.findings import DraftFinding, Finding
@@ -53,7 +53,7 @@ def write_pieces(folder: Path, decode: Decode) -> None:
             ids.update(int(i) for row in cycles[column] for i in row)
     found = dict(_pieces(sorted(ids), decode))
     text = json.dumps(found, ensure_ascii=False, indent=0, separators=(",", ":"))
-    files.replace(folder / PIECES, files.plain(text) + "\n")
+    files.replace(folder / PIECES, plain(text) + "\n")
 
 
 def _pieces(ids: Sequence[int], decode: Decode) -> Iterator[tuple[str, str]]:

@@ -31,7 +31,12 @@ def printed(value: object) -> Figure | None:
     return values.printed(Decimal(text.strip())) if values.is_number(text) else None
 
 
-def differs(said: object, found: Figure | Fraction | float | None, unit: str = "") -> str:
+def differs(
+    said: object,
+    found: Figure | Fraction | float | None,
+    unit: str = "",
+    source: str = "the counts",
+) -> str:
     """What a figure says beside what it should be, empty where the printed digits agree.
 
     Examples
@@ -47,7 +52,7 @@ def differs(said: object, found: Figure | Fraction | float | None, unit: str = "
     right = found if isinstance(found, Figure) else exact(found)
     if shown.near(right):
         return ""
-    return f"{shown.value:g}{unit} is printed, the counts give {right.value:.4g}{unit}"
+    return f"{shown.value:g}{unit} is printed, {source} give {right.value:.4g}{unit}"
 
 
 def named(found: Mapping[str, str]) -> list[str]:

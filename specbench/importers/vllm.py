@@ -120,7 +120,7 @@ def _totals(said: Mapping[str, object], good: Sequence[Request], failed: int) ->
     if good and len(firsts) == len(good):
         lists[FIRST] = 1000 * math.fsum(firsts) / len(firsts)
     return {
-        key: doubts.differs(said.get(key), value).replace("the counts", "the lists of requests")
+        key: doubts.differs(said.get(key), value, source="the lists of requests")
         for key, value in lists.items()
     }
 

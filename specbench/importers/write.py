@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from specbench.errors import UsageError
+from specbench.errors import UsageError, visible
 from specbench.importers.cells import Made, made
 from specbench.importers.leaves_out import LEAVES_OUT
 from specbench.importers.model import Group, Request, Source, Told, by_position
@@ -189,7 +189,7 @@ def _prompts(requests: Sequence[Request]) -> Iterator[str]:
         if one.prompt_id not in seen:
             seen.add(one.prompt_id)
             prompt = {"prompt_id": one.prompt_id, "category": one.category}
-            yield files.json_line({key: files.visible(text) for key, text in prompt.items()})
+            yield files.json_line({key: visible(text) for key, text in prompt.items()})
 
 
 def _generations(cells: Sequence[Made]) -> Iterator[str]:
@@ -201,9 +201,9 @@ def _generations(cells: Sequence[Made]) -> Iterator[str]:
             if one.live_s is not None:
                 tokens = row.get("num_output_tokens")
                 row["num_timed_tokens"] = tokens if one.timed_tokens is None else one.timed_tokens
-            row |= {"cell": cell.id, **cell.keys, "prompt_id": files.visible(one.prompt_id)}
+            row |= {"cell": cell.id, **cell.keys, "prompt_id": visible(one.prompt_id)}
             row |= {"repeat": one.repeat, "status": one.status}
-            row |= {"reason": files.visible(one.reason), "finish_reason": one.finish_reason}
+            row |= {"reason": visible(one.reason), "finish_reason": one.finish_reason}
             yield files.csv_line(row.get(name) for name in schema.GENERATIONS)
 
 
@@ -212,9 +212,7 @@ def _positions(cells: Sequence[Made]) -> Iterator[str]:
     for cell in cells:
         for one in cell.group.requests:
             for at, counts in enumerate(by_position(one.steps or {}), 1):
-                yield files.csv_line(
-                    [cell.id, files.visible(one.prompt_id), one.repeat, at, *counts]
-                )
+                yield files.csv_line([cell.id, visible(one.prompt_id), one.repeat, at, *counts])
 
 
 def _summary(run_id: str, cells: Sequence[Made], source: Source) -> Iterator[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from specbench.errors import UsageError
+from specbench.errors import UsageError, visible
 from specbench.measure.manifest import manifest_of
 from specbench.measure.preflight import Ready
 from specbench.prompt_sets.prompts import set_hash
@@ -64,7 +64,7 @@ def _refuse_changed_prompts(folder: Path, ready: Ready, key: str) -> None:
     if not isinstance(about, dict) or about.get("hash") != key:
         return  # Another set of prompts, which a resume refuses by itself.
     there = [(str(row.get("prompt_id")), row.get("prompt_token_ids")) for row in run.prompts]
-    own = [(files.visible(p.prompt_id), list(p.token_ids)) for p in ready.prompts]
+    own = [(visible(p.prompt_id), list(p.token_ids)) for p in ready.prompts]
     if there != own:
         raise UsageError(
             f"{folder / 'prompts.jsonl'} does not hold the prompts of the run",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from specbench.errors import UsageError
+from specbench.errors import UsageError, visible
 from specbench.measure.manifest import models_of
 from specbench.measure.preflight import Ready
 from specbench.records import Cell, Generation, Sampling
@@ -17,7 +17,7 @@ from specbench.settings.recipe import canonical
 def read_texts(folder: Path, ready: Ready, law: Sampling) -> list[Generation]:
     """The target's texts of a law from an earlier result, for the prompts that are asked for."""
     _refuse_other(read_manifest(folder), ready, folder)
-    wanted = {files.visible(prompt.prompt_id): prompt for prompt in ready.prompts}
+    wanted = {visible(prompt.prompt_id): prompt for prompt in ready.prompts}
     found: dict[str, Generation] = {}
     path, vocab = folder / "tokens.jsonl", ready.own.target.vocab_size
     for number, row in enumerate(files.json_lines(path), 1):

@@ -25,9 +25,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from specbench.errors import UsageError, plain, visible
+from specbench.errors import UsageError, plain
 
-__all__ = ["plain", "visible"]
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _UPPER = re.compile("[\x7f-\x9f]")

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specbench.errors import RunError, SpecbenchError, UsageError
+from specbench.errors import RunError, SpecbenchError, UsageError, plain, visible
 from specbench.records import Cell, Generation, Prompt
 from specbench.result_files import files, rows, schema
 from specbench.result_files.lock import FolderLock, holds_something
@@ -170,13 +170,13 @@ class RunWriter:
         """Hold the caller to what a reader takes for granted: groups follow file order."""
         start = group * cell.batch_size
         wanted = sorted(self._order[start : start + cell.batch_size])
-        given = sorted(files.visible(g.prompt_id) for g in generations)
+        given = sorted(visible(g.prompt_id) for g in generations)
         if given != wanted or any(g.repeat != repeat for g in generations):
             raise ValueError(f"group {group} of {cell.id} is {wanted}, repeat {repeat}: {given}")
 
     def _text(self, generation: Generation) -> str | None:
         if generation.text is not None:
-            return files.plain(generation.text)
+            return plain(generation.text)
         return self._decode(generation.token_ids) if self._decode else None
 
     def _journal(self, block_id: str) -> Path:
@@ -208,7 +208,7 @@ def block_name(block_id: str) -> str:
     if _SAFE.fullmatch(block_id):
         return block_id
     slug = re.sub(r"[^a-z0-9_-]+", "-", block_id.lower()).strip("-")[:40]
-    digest = hashlib.sha256(files.plain(block_id).encode()).hexdigest()[:8]
+    digest = hashlib.sha256(plain(block_id).encode()).hexdigest()[:8]
     return f"{slug}-{digest}".lstrip("-")
 
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import fields
 
+from specbench.errors import plain, visible
 from specbench.records import Cell, Counts, Cycle, Generation, Prompt
-from specbench.result_files.files import plain, visible
 from specbench.result_files.schema import GENERATION_SUMS
 
 _COUNTED = tuple(f.name for f in fields(Counts) if f.name.startswith("num_"))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from specbench.errors import visible
 from specbench.result_files import files
 from specbench.result_files.checked import parquet
 
@@ -109,7 +110,7 @@ def _columns(one: ScoredGeneration) -> dict[str, Any]:
     # NaN is what is not defined; a file says so by an empty field.
     numbers = {n: np.ma.masked_invalid(v).tolist() for n, v in one.numbers.items()}
     return {
-        "prompt_id": [files.visible(one.prompt_id)] * size,
+        "prompt_id": [visible(one.prompt_id)] * size,
         "repeat": [one.repeat] * size,
         "position": list(range(size)),
         "token_id": one.token_ids.tolist(),
